@@ -1,0 +1,651 @@
+//! One JSON payload → a flat tape of nodes; knows nothing of OpenAI.
+//!
+//! [`Tape::parse`] passes over the bytes once and leaves one 16-byte [`Node`] for each value and each key, in the
+//! order of the text. A node holds offsets into the text, never a copy of it, so a reused tape allocates nothing;
+//! numbers and escapes are checked now and converted only when somebody asks. There is no recursion: open
+//! containers lie on a stack of frames, so depth costs memory and not the machine's stack.
+//!
+//! The grammar is RFC 8259 plus the words `NaN`, `Infinity` and `-Infinity`. Three things are decided here once:
+//!
+//! * *Strings* are scanned eight bytes at a time. `stops` marks quotes, backslashes and control characters in a
+//!   word with one expression; only its lowest mark is exact, and only that is used.
+//! * *Equal keys.* Each frame has a 64-bit set of key hashes. A new key whose bit is free equals no earlier one, which
+//!   settles nearly every object. Otherwise a small object is searched, and one that is large or has escaped keys is
+//!   settled when it closes, by sorting keyed hashes. The first of equal keys is then redirected to the last value and
+//!   the others are marked [`DEAD`]; [`Tape::members`] follows.
+//! * *Flags* of a container are the union of all flags beneath it, so that one test tells whether its slice of the
+//!   text already is its compact text, or its canonical one.
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+
+mod same;
+#[cfg(test)]
+mod tests;
+mod text;
+mod write;
+
+pub use same::fingerprint;
+pub use text::{Piece, compact, compact_len, unescape};
+pub use write::{write_canonical, write_float, write_string};
+
+/// The string has a backslash.
+pub const ESCAPED: u8 = 1;
+/// The string has half a surrogate pair, as `\ud83d`, without its other half.
+pub const HALF: u8 = 2;
+/// There is white space between tokens: the compact text differs from the slice.
+pub const SPACED: u8 = 4;
+/// A number is not spelled as Python's `repr` spells it, a word stands for a non-finite number, or a key came twice:
+/// the canonical text differs from the slice, or may.
+pub const RAW: u8 = 8;
+/// A key that came before in its object: it is no member, its value belongs to the first of its name.
+pub const DEAD: u8 = 16;
+
+/// Digits of the longest integer that is read; as many as CPython converts unless told otherwise.
+pub const MAX_INTEGER_DIGITS: usize = 4300;
+
+/// Members up to which a possible repeat is settled by comparing with each earlier key.
+const FEW: u32 = 16;
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Null,
+    False,
+    True,
+    /// A number without fraction and exponent.
+    Int,
+    /// A number with either; it may be too large for a double.
+    Float,
+    /// One of the words `NaN`, `Infinity`, `-Infinity`.
+    NonFinite,
+    String,
+    /// A member's name; the node after it is its value.
+    Key,
+    Array,
+    Object,
+}
+
+/// One value or key of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// First byte: of a string or key behind its quote, of a container its bracket.
+    pub start: u32,
+    /// The byte after the last: of a string or key its closing quote, of a container behind its bracket.
+    pub end: u32,
+    /// Index of the node after this value and all beneath it; of a key, of its value.
+    pub next: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// [`ESCAPED`], [`HALF`], [`SPACED`], [`RAW`], [`DEAD`]; of a container the union of those beneath.
+    pub flags: u8,
+}
+
+/// Why a text was refused; of several reasons the first in the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Not JSON, or an integer of more than [`MAX_INTEGER_DIGITS`] digits.
+    Bad {
+        /// Offset of the first byte of the token that cannot stand there.
+        at: usize,
+    },
+    /// More containers inside each other than were allowed.
+    TooDeep {
+        /// Offset of the bracket that was one too many.
+        at: usize,
+    },
+}
+
+/// The nodes of one text, kept for reuse.
+#[derive(Debug, Default)]
+pub struct Tape {
+    nodes: Vec<Node>,
+    frames: Vec<Frame>,
+    words: usize,
+    hashes: Vec<(u64, u32)>,
+    state: RandomState,
+}
+
+impl Tape {
+    /// An empty tape.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads one JSON text; its root becomes node 0. After a fault the tape is empty.
+    ///
+    /// The outermost container has depth 1; one at `max_depth + 1` is [`Fault::TooDeep`]. A text of 4 GiB or more is
+    /// [`Fault::Bad`].
+    ///
+    /// ```
+    /// use deltafold_core::json::{Fault, Kind, Tape};
+    /// let mut tape = Tape::new();
+    /// let text = r#"{"n": [1, 2]}"#;
+    /// tape.parse(text, 128).unwrap();
+    /// let (key, value) = tape.members(0).next().unwrap();
+    /// assert_eq!(tape.key(text, key), "n");
+    /// assert_eq!(tape.node(value).kind, Kind::Array);
+    /// assert_eq!(tape.parse("[1,]", 128), Err(Fault::Bad { at: 3 }));
+    /// ```
+    pub fn parse(&mut self, text: &str, max_depth: usize) -> Result<(), Fault> {
+        self.nodes.clear();
+        self.frames.clear();
+        self.words = 0;
+        let read = if text.len() > u32::MAX as usize {
+            Err(Fault::Bad { at: 0 })
+        } else {
+            self.read(text, max_depth)
+        };
+        if read.is_err() {
+            self.nodes.clear();
+        }
+        read
+    }
+
+    /// How often the last text had `NaN`, `Infinity` or `-Infinity`, in overridden members too.
+    #[must_use]
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
+    /// The node at `index`.
+    #[must_use]
+    #[inline]
+    pub fn node(&self, index: usize) -> Node {
+        self.nodes[index]
+    }
+
+    /// All nodes, in the order of the text.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The part of `text` that the node spans; of a string or key without its quotes.
+    #[must_use]
+    #[inline]
+    pub fn slice<'a>(&self, text: &'a str, index: usize) -> &'a str {
+        self.nodes[index].slice(text)
+    }
+
+    /// The name that the key at `index` spells; half a surrogate pair reads as U+FFFD.
+    #[must_use]
+    #[inline]
+    pub fn key<'a>(&self, text: &'a str, index: usize) -> Cow<'a, str> {
+        self.nodes[index].string(text)
+    }
+
+    /// The value of the string at `index`; half a surrogate pair reads as U+FFFD.
+    #[must_use]
+    #[inline]
+    pub fn string<'a>(&self, text: &'a str, index: usize) -> Cow<'a, str> {
+        self.nodes[index].string(text)
+    }
+
+    /// The members of the object at `index` as pairs of key and value node; each name once, where it first came and
+    /// with the value it had last. Of anything else: none.
+    #[inline]
+    pub fn members(&self, index: usize) -> impl Iterator<Item = (usize, usize)> + use<'_> {
+        let node = self.nodes[index];
+        let end = if node.kind == Kind::Object { node.next as usize } else { 0 };
+        let mut at = index + 1;
+        std::iter::from_fn(move || {
+            while at < end {
+                let (key, node) = (at, self.nodes[at]);
+                at = self.nodes[key + 1].next as usize;
+                if node.flags & DEAD == 0 {
+                    return Some((key, node.next as usize));
+                }
+            }
+            None
+        })
+    }
+
+    /// The entries of the array at `index`. Of anything else: none.
+    #[inline]
+    pub fn items(&self, index: usize) -> impl Iterator<Item = usize> + use<'_> {
+        let node = self.nodes[index];
+        let end = if node.kind == Kind::Array { node.next as usize } else { 0 };
+        let mut at = index + 1;
+        std::iter::from_fn(move || {
+            let item = at;
+            (item < end).then(|| {
+                at = self.nodes[item].next as usize;
+                item
+            })
+        })
+    }
+
+    /// Shows the value at `index` and all that is beneath it, overridden members left out. `on` says of each
+    /// [`Step::Open`] whether to go inside; without going inside there is no [`Step::Close`] either.
+    pub(crate) fn walk(&self, index: usize, mut on: impl FnMut(Step) -> bool) {
+        let mut open: Vec<(usize, usize)> = Vec::new();
+        let mut value = index;
+        loop {
+            let node = self.nodes[value];
+            if !matches!(node.kind, Kind::Array | Kind::Object) {
+                on(Step::Leaf(value));
+            } else if on(Step::Open(value)) {
+                open.push((value, value + 1));
+            }
+            value = loop {
+                let Some((container, at)) = open.last_mut() else { return };
+                let child = *at;
+                if child == self.nodes[*container].next as usize {
+                    on(Step::Close(*container));
+                    open.pop();
+                    continue;
+                }
+                let node = self.nodes[child];
+                if node.kind != Kind::Key {
+                    *at = node.next as usize;
+                    break child;
+                }
+                *at = self.nodes[child + 1].next as usize;
+                if node.flags & DEAD == 0 {
+                    on(Step::Key(child));
+                    break node.next as usize;
+                }
+            };
+        }
+    }
+
+    fn read(&mut self, text: &str, max_depth: usize) -> Result<(), Fault> {
+        let bytes = text.as_bytes();
+        let mut frame = Frame::default();
+        let mut at = skip_white(bytes, 0, &mut frame.flags);
+        loop {
+            let start = at;
+            match byte(bytes, at) {
+                b'"' => {
+                    let (end, flags) = string_end(bytes, at + 1).ok_or(Fault::Bad { at })?;
+                    self.push(&mut frame, start + 1, end, Kind::String, flags);
+                    at = end + 1;
+                }
+                opening @ (b'{' | b'[') => {
+                    if self.frames.len() >= max_depth {
+                        return Err(Fault::TooDeep { at });
+                    }
+                    let object = opening == b'{';
+                    let node = self.nodes.len() as u32;
+                    let kind = if object { Kind::Object } else { Kind::Array };
+                    self.nodes.push(Node { start: start as u32, end: 0, next: 0, kind, flags: 0 });
+                    self.frames.push(frame);
+                    frame = Frame { node, object, ..Frame::default() };
+                    at = skip_white(bytes, at + 1, &mut frame.flags);
+                    if byte(bytes, at) != opening + 2 {
+                        if object {
+                            at = self.read_key(bytes, at, &mut frame)?;
+                        }
+                        continue;
+                    }
+                    at += 1;
+                    self.close(text, at, &mut frame);
+                }
+                b'0'..=b'9' | b'-' => {
+                    let (end, kind, flags) = number_end(bytes, at)?;
+                    self.words += usize::from(kind == Kind::NonFinite);
+                    self.push(&mut frame, start, end, kind, flags);
+                    at = end;
+                }
+                first => {
+                    let (word, kind, flags): (&[u8], _, _) = match first {
+                        b'n' => (b"null", Kind::Null, 0),
+                        b'f' => (b"false", Kind::False, 0),
+                        b't' => (b"true", Kind::True, 0),
+                        b'N' => (b"NaN", Kind::NonFinite, RAW),
+                        b'I' => (b"Infinity", Kind::NonFinite, RAW),
+                        _ => return Err(Fault::Bad { at }),
+                    };
+                    if !bytes[at..].starts_with(word) {
+                        return Err(Fault::Bad { at });
+                    }
+                    at += word.len();
+                    self.words += usize::from(kind == Kind::NonFinite);
+                    self.push(&mut frame, start, at, kind, flags);
+                }
+            }
+            loop {
+                at = skip_white(bytes, at, &mut frame.flags);
+                if self.frames.is_empty() {
+                    return if at == bytes.len() { Ok(()) } else { Err(Fault::Bad { at }) };
+                }
+                let found = byte(bytes, at);
+                if found == b',' {
+                    at = skip_white(bytes, at + 1, &mut frame.flags);
+                    if frame.object {
+                        at = self.read_key(bytes, at, &mut frame)?;
+                    }
+                    break;
+                }
+                if found != (if frame.object { b'}' } else { b']' }) {
+                    return Err(Fault::Bad { at });
+                }
+                at += 1;
+                self.close(text, at, &mut frame);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, frame: &mut Frame, start: usize, end: usize, kind: Kind, flags: u8) {
+        frame.flags |= flags;
+        let next = self.nodes.len() as u32 + 1;
+        self.nodes.push(Node { start: start as u32, end: end as u32, next, kind, flags });
+    }
+
+    /// Reads `"key" :` and gives the offset of the value.
+    #[inline(always)]
+    fn read_key(&mut self, bytes: &[u8], at: usize, frame: &mut Frame) -> Result<usize, Fault> {
+        if byte(bytes, at) != b'"' {
+            return Err(Fault::Bad { at });
+        }
+        let start = at + 1;
+        let (end, flags) = string_end(bytes, start).ok_or(Fault::Bad { at })?;
+        let bit = 1 << key_hash(bytes, start, end);
+        if flags != 0 {
+            frame.unsettled = true;
+        } else if frame.seen & bit != 0 && !frame.unsettled {
+            frame.unsettled = self.may_repeat(&bytes[start..end], bytes, frame);
+        }
+        frame.seen |= bit;
+        frame.members += 1;
+        self.push(frame, start, end, Kind::Key, flags);
+        let at = skip_white(bytes, end + 1, &mut frame.flags);
+        if byte(bytes, at) != b':' {
+            return Err(Fault::Bad { at });
+        }
+        Ok(skip_white(bytes, at + 1, &mut frame.flags))
+    }
+
+    #[cold]
+    fn may_repeat(&self, name: &[u8], bytes: &[u8], frame: &Frame) -> bool {
+        if frame.members > FEW {
+            return true;
+        }
+        let mut at = frame.node as usize + 1;
+        while at < self.nodes.len() {
+            let key = self.nodes[at];
+            if &bytes[key.start as usize..key.end as usize] == name {
+                return true;
+            }
+            at = self.nodes[at + 1].next as usize;
+        }
+        false
+    }
+
+    #[inline(always)]
+    fn close(&mut self, text: &str, end: usize, frame: &mut Frame) {
+        if frame.unsettled {
+            self.settle(text, frame);
+        }
+        let next = self.nodes.len() as u32;
+        let node = &mut self.nodes[frame.node as usize];
+        node.end = end as u32;
+        node.next = next;
+        node.flags = frame.flags;
+        let flags = frame.flags;
+        *frame = self.frames.pop().unwrap_or_default();
+        frame.flags |= flags;
+    }
+
+    /// Redirects the first of equal keys to the last value and marks the others.
+    #[cold]
+    fn settle(&mut self, text: &str, frame: &mut Frame) {
+        let mut hashes = std::mem::take(&mut self.hashes);
+        hashes.clear();
+        let mut at = frame.node as usize + 1;
+        while at < self.nodes.len() {
+            hashes.push((self.state.hash_one(self.key(text, at)), at as u32));
+            at = self.nodes[at + 1].next as usize;
+        }
+        hashes.sort_unstable();
+        for run in hashes.chunk_by(|one, other| one.0 == other.0) {
+            for (nth, &(_, later)) in run.iter().enumerate().skip(1) {
+                let later = later as usize;
+                let name = self.key(text, later);
+                let first = run[..nth].iter().map(|&(_, key)| key as usize).find(|&key| self.key(text, key) == name);
+                if let Some(first) = first {
+                    self.nodes[first].next = later as u32 + 1;
+                    self.nodes[later].flags |= DEAD;
+                    frame.flags |= RAW;
+                }
+            }
+        }
+        self.hashes = hashes;
+    }
+}
+
+impl Node {
+    /// The part of `text` that the node spans; of a string or key without its quotes.
+    #[must_use]
+    #[inline]
+    pub fn slice(self, text: &str) -> &str {
+        &text[self.start as usize..self.end as usize]
+    }
+
+    /// The value of a string or key; half a surrogate pair reads as U+FFFD.
+    #[must_use]
+    #[inline]
+    pub fn string(self, text: &str) -> Cow<'_, str> {
+        let raw = self.slice(text);
+        if self.flags & ESCAPED == 0 {
+            return Cow::Borrowed(raw);
+        }
+        let mut value = String::with_capacity(raw.len());
+        unescape(raw, |piece| match piece {
+            Piece::Run(run) => value.push_str(run),
+            Piece::Char(char) => value.push(char),
+            Piece::Half(_) => value.push('\u{fffd}'),
+        });
+        Cow::Owned(value)
+    }
+
+    /// The nearest double of a number or non-finite word; NaN of anything else.
+    #[must_use]
+    pub fn number(self, text: &str) -> f64 {
+        match (self.kind, self.slice(text)) {
+            (Kind::NonFinite, "Infinity") => f64::INFINITY,
+            (Kind::NonFinite, "-Infinity") => f64::NEG_INFINITY,
+            (Kind::Int | Kind::Float, digits) => digits.parse().unwrap_or(f64::NAN),
+            _ => f64::NAN,
+        }
+    }
+
+    /// Whether it is a number equal to zero; `1e-400` is.
+    #[must_use]
+    pub fn is_zero(self, text: &str) -> bool {
+        self.number(text) == 0.0
+    }
+}
+
+/// What [`Tape::walk`] meets, with the node's index.
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    Leaf(usize),
+    Open(usize),
+    Key(usize),
+    Close(usize),
+}
+
+/// An open container.
+#[derive(Clone, Copy, Debug, Default)]
+struct Frame {
+    /// One bit for each hash of a key.
+    seen: u64,
+    node: u32,
+    members: u32,
+    object: bool,
+    unsettled: bool,
+    flags: u8,
+}
+
+/// The byte at `at`; NUL, which no token begins with, past the end.
+#[inline(always)]
+fn byte(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or(0)
+}
+
+#[inline(always)]
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|eight| u64::from_le_bytes(*eight))
+}
+
+#[inline(always)]
+fn skip_white(bytes: &[u8], at: usize, flags: &mut u8) -> usize {
+    if byte(bytes, at) > b' ' { at } else { skip_white_slowly(bytes, at, flags) }
+}
+
+#[inline]
+fn skip_white_slowly(bytes: &[u8], mut at: usize, flags: &mut u8) -> usize {
+    while matches!(byte(bytes, at), b' ' | b'\t' | b'\n' | b'\r') {
+        *flags |= SPACED;
+        at += 1;
+    }
+    at
+}
+
+const ONES: u64 = u64::from_ne_bytes([1; 8]);
+const HIGHS: u64 = ONES << 7;
+
+/// The high bit of the first byte that is a quote, a backslash or a control character; bits above it mean nothing.
+#[inline(always)]
+fn stops(word: u64) -> u64 {
+    // With bit 1 flipped the quote (0x22) is 0x20, the space 0x22, and the controls are still below 0x20.
+    let quote = word ^ (ONES * 2);
+    let slash = word ^ (ONES * b'\\' as u64);
+    ((quote.wrapping_sub(ONES * 0x21) & !quote) | (slash.wrapping_sub(ONES) & !slash)) & HIGHS
+}
+
+/// The offset of the first quote, backslash or control character, or of the end.
+#[inline(always)]
+pub(crate) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(word) = word(bytes, at) {
+        let stops = stops(word);
+        if stops != 0 {
+            return at + (stops.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    while at < bytes.len() && !matches!(bytes[at], b'"' | b'\\' | 0..=0x1f) {
+        at += 1;
+    }
+    at
+}
+
+/// The offset of the quote that ends the string whose text begins at `at`, and the string's flags.
+#[inline(always)]
+fn string_end(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
+    let at = find_stop(bytes, at);
+    match byte(bytes, at) {
+        b'"' => Some((at, 0)),
+        b'\\' => escaped_end(bytes, at),
+        _ => None,
+    }
+}
+
+#[inline(never)]
+fn escaped_end(bytes: &[u8], mut at: usize) -> Option<(usize, u8)> {
+    let mut flags = ESCAPED;
+    loop {
+        match byte(bytes, at) {
+            b'"' => return Some((at, flags)),
+            b'\\' => {
+                at += match byte(bytes, at + 1) {
+                    b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 2,
+                    b'u' => match text::hex4(bytes, at + 2)? {
+                        0xd800..=0xdbff if text::low_half(bytes, at + 6).is_some() => 12,
+                        0xd800..=0xdfff => {
+                            flags |= HALF;
+                            6
+                        }
+                        _ => 6,
+                    },
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        }
+        at = find_stop(bytes, at);
+    }
+}
+
+/// Six bits of the key's length and first eight bytes; equal keys have equal ones.
+#[inline(always)]
+fn key_hash(bytes: &[u8], start: usize, end: usize) -> u32 {
+    let length = end - start;
+    let head = match word(bytes, start) {
+        Some(word) if length >= 8 => word,
+        Some(word) => word & !(u64::MAX << (8 * length)),
+        None => bytes[start..end].iter().rev().fold(0, |head, &byte| head << 8 | u64::from(byte)),
+    };
+    let mixed = (head ^ (length as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 58) as u32
+}
+
+/// The offset behind the digits that begin at `at`.
+#[inline(always)]
+fn digits_end(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(word) = word(bytes, at) {
+        let digits = word ^ (ONES * b'0' as u64);
+        // A byte is no digit if it was above 9, or adding 0x76 carried it to 0x80.
+        let others = (digits | (digits & !HIGHS).wrapping_add(ONES * 0x76)) & HIGHS;
+        if others != 0 {
+            return at + (others.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    while byte(bytes, at).is_ascii_digit() {
+        at += 1;
+    }
+    at
+}
+
+/// The end, kind and flags of the longest number (or `-Infinity`) that begins at `start`.
+#[inline(always)]
+fn number_end(bytes: &[u8], start: usize) -> Result<(usize, Kind, u8), Fault> {
+    let whole = start + usize::from(bytes[start] == b'-');
+    let mut at = match byte(bytes, whole) {
+        b'0' => whole + 1,
+        b'1'..=b'9' => digits_end(bytes, whole),
+        b'I' if bytes[start..].starts_with(b"-Infinity") => return Ok((start + 9, Kind::NonFinite, RAW)),
+        _ => return Err(Fault::Bad { at: start }),
+    };
+    let point = at;
+    if byte(bytes, point) == b'.' {
+        let end = digits_end(bytes, point + 1);
+        if end > point + 1 {
+            at = end;
+        }
+    }
+    let mantissa = at;
+    if byte(bytes, at) | 0x20 == b'e' {
+        let digits = at + 1 + usize::from(matches!(byte(bytes, at + 1), b'+' | b'-'));
+        let end = digits_end(bytes, digits);
+        if end > digits {
+            at = end;
+        }
+    }
+    if at == point {
+        if point - whole > MAX_INTEGER_DIGITS {
+            return Err(Fault::Bad { at: start });
+        }
+        let minus_zero = whole > start && bytes[whole] == b'0';
+        return Ok((at, Kind::Int, if minus_zero { RAW } else { 0 }));
+    }
+    let canonical = at == mantissa && is_canonical(&bytes[whole..point], &bytes[point + 1..mantissa]);
+    Ok((at, Kind::Float, if canonical { 0 } else { RAW }))
+}
+
+/// Whether a float without exponent is surely spelled as `repr` spells it. Doubles keep all decimals of 15 digits
+/// apart, so nothing shorter than these digits reads as the same double; the rest is where `repr` puts the point.
+fn is_canonical(whole: &[u8], fraction: &[u8]) -> bool {
+    let small = whole == b"0";
+    let digits = fraction.len() + if small { 0 } else { whole.len() };
+    let [tenths @ .., last] = fraction else { return false };
+    digits <= 15
+        && (tenths.is_empty() || *last != b'0')
+        && (!small || fraction.len() <= 4 || fraction[..4] != *b"0000")
+}

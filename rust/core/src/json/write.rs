@@ -1,0 +1,140 @@
+//! Values → canonical text: what Python's `json.dumps(value, ensure_ascii=False, separators=(",", ":"))` writes.
+use super::{ESCAPED, HALF, Kind, RAW, SPACED, Step, Tape, find_stop};
+use std::fmt::Write;
+
+/// Appends the canonical text of the value at `index`: compact, each key once, integers and floats as Python's
+/// `repr`, non-finite numbers as `null`, characters escaped only where JSON demands it, surrogate halves as U+FFFD.
+///
+/// ```
+/// use deltafold_core::json::{Tape, write_canonical};
+/// let text = r#"{"a": 1.50e1, "b": -0, "\u0061": "\u00e9\/"}"#;
+/// let (mut tape, mut out) = (Tape::new(), String::new());
+/// tape.parse(text, 128).unwrap();
+/// write_canonical(&tape, text, 0, &mut out);
+/// assert_eq!(out, r#"{"a":"é/","b":0}"#);
+/// ```
+pub fn write_canonical(tape: &Tape, text: &str, index: usize, out: &mut String) {
+    let mut comma = false;
+    tape.walk(index, |step| {
+        let (Step::Leaf(at) | Step::Open(at) | Step::Key(at) | Step::Close(at)) = step;
+        let node = tape.node(at);
+        if comma && !matches!(step, Step::Close(_)) {
+            out.push(',');
+        }
+        comma = true;
+        match step {
+            Step::Open(_) if node.flags & (ESCAPED | HALF | SPACED | RAW) == 0 => {
+                out.push_str(node.slice(text));
+                return false;
+            }
+            Step::Open(_) => {
+                out.push(if node.kind == Kind::Object { '{' } else { '[' });
+                comma = false;
+            }
+            Step::Close(_) => out.push(if node.kind == Kind::Object { '}' } else { ']' }),
+            Step::Key(_) => {
+                write_string(&node.string(text), out);
+                out.push(':');
+                comma = false;
+            }
+            Step::Leaf(_) => match node.kind {
+                Kind::String => write_string(&node.string(text), out),
+                Kind::NonFinite => out.push_str("null"),
+                Kind::Float if node.flags & RAW != 0 => write_float(node.number(text), out),
+                Kind::Int if node.flags & RAW != 0 => out.push('0'),
+                _ => out.push_str(node.slice(text)),
+            },
+        }
+        true
+    });
+}
+
+/// Appends a string with its quotes, escaped as Python does without `ensure_ascii`: `"`, `\` and controls only.
+pub fn write_string(value: &str, out: &mut String) {
+    out.push('"');
+    let mut start = 0;
+    loop {
+        let stop = find_stop(value.as_bytes(), start);
+        out.push_str(&value[start..stop]);
+        match value.as_bytes().get(stop) {
+            None => break,
+            Some(b'"') => out.push_str("\\\""),
+            Some(b'\\') => out.push_str("\\\\"),
+            Some(b'\n') => out.push_str("\\n"),
+            Some(b'\r') => out.push_str("\\r"),
+            Some(b'\t') => out.push_str("\\t"),
+            Some(8) => out.push_str("\\b"),
+            Some(12) => out.push_str("\\f"),
+            Some(control) => {
+                let hex = |digit: u8| char::from(b"0123456789abcdef"[usize::from(digit & 15)]);
+                out.extend(['\\', 'u', '0', '0', hex(control >> 4), hex(*control)]);
+            }
+        }
+        start = stop + 1;
+    }
+    out.push('"');
+}
+
+/// Appends a double as Python's `repr` does, `null` if it is not finite.
+///
+/// ```
+/// let mut out = String::new();
+/// for value in [1e-5, 1e16, 100000.0, -0.0] {
+///     deltafold_core::json::write_float(value, &mut out);
+///     out.push(' ');
+/// }
+/// assert_eq!(out, "1e-05 1e+16 100000.0 -0.0 ");
+/// ```
+pub fn write_float(value: f64, out: &mut String) {
+    if !value.is_finite() {
+        return out.push_str("null");
+    }
+    if value.is_sign_negative() {
+        out.push('-');
+    }
+    // Rust writes the shortest digits too, as in `1.25e-7`; only the layout differs.
+    let mut shortest = Scratch::default();
+    // INVARIANT: at most 17 digits, a point and five characters of exponent fit, so writing cannot fail.
+    let _ = write!(shortest, "{:e}", value.abs());
+    let (mantissa, exponent) = shortest.as_str().split_once('e').unwrap_or(("0", "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (first, rest) = mantissa.split_at(1);
+    let rest = rest.trim_start_matches('.');
+    if !(-4..16).contains(&exponent) {
+        out.push_str(mantissa);
+        let sign = if exponent < 0 { '-' } else { '+' };
+        let _ = write!(out, "e{sign}{:02}", exponent.unsigned_abs());
+    } else if exponent < 0 {
+        out.push_str(&"0.000"[..(1 - exponent) as usize]);
+        out.push_str(first);
+        out.push_str(rest);
+    } else {
+        let places = exponent as usize;
+        out.push_str(first);
+        out.push_str(&rest[..places.min(rest.len())]);
+        out.extend(std::iter::repeat_n('0', places.saturating_sub(rest.len())));
+        out.push('.');
+        out.push_str(if places < rest.len() { &rest[places..] } else { "0" });
+    }
+}
+
+#[derive(Default)]
+struct Scratch {
+    bytes: [u8; 32],
+    length: usize,
+}
+
+impl Scratch {
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+impl Write for Scratch {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let end = self.length + text.len();
+        self.bytes.get_mut(self.length..end).ok_or(std::fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
