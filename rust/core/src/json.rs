@@ -291,20 +291,17 @@ impl Tape {
                     at = end;
                 }
                 first => {
-                    let (word, kind, flags): (&[u8], _, _) = match first {
-                        b'n' => (b"null", Kind::Null, 0),
-                        b'f' => (b"false", Kind::False, 0),
-                        b't' => (b"true", Kind::True, 0),
-                        b'N' => (b"NaN", Kind::NonFinite, RAW),
-                        b'I' => (b"Infinity", Kind::NonFinite, RAW),
+                    let (length, kind) = match first {
+                        b'n' if has(bytes, at, b"null") => (4, Kind::Null),
+                        b't' if has(bytes, at, b"true") => (4, Kind::True),
+                        b'f' if has(bytes, at, b"false") => (5, Kind::False),
+                        b'N' if has(bytes, at, b"NaN") => (3, Kind::NonFinite),
+                        b'I' if has(bytes, at, b"Infinity") => (8, Kind::NonFinite),
                         _ => return Err(Fault::Bad { at }),
                     };
-                    if !bytes[at..].starts_with(word) {
-                        return Err(Fault::Bad { at });
-                    }
-                    at += word.len();
+                    at += length;
                     self.words += usize::from(kind == Kind::NonFinite);
-                    self.push(&mut frame, start, at, kind, flags);
+                    self.push(&mut frame, start, at, kind, if kind == Kind::NonFinite { RAW } else { 0 });
                 }
             }
             loop {
@@ -489,6 +486,11 @@ fn byte(bytes: &[u8], at: usize) -> u8 {
 }
 
 #[inline(always)]
+fn has<const N: usize>(bytes: &[u8], at: usize, word: &[u8; N]) -> bool {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()) == Some(word)
+}
+
+#[inline(always)]
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|eight| u64::from_le_bytes(*eight))
 }
@@ -610,7 +612,7 @@ fn number_end(bytes: &[u8], start: usize) -> Result<(usize, Kind, u8), Fault> {
     let mut at = match byte(bytes, whole) {
         b'0' => whole + 1,
         b'1'..=b'9' => digits_end(bytes, whole),
-        b'I' if bytes[start..].starts_with(b"-Infinity") => return Ok((start + 9, Kind::NonFinite, RAW)),
+        b'I' if has(bytes, start, b"-Infinity") => return Ok((start + 9, Kind::NonFinite, RAW)),
         _ => return Err(Fault::Bad { at: start }),
     };
     let point = at;
