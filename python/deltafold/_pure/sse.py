@@ -22,6 +22,9 @@ In raw-lines mode (the accumulator's) a body may turn out not to be an event str
 are handed out whole until the first ``data`` field, under the same limit; afterwards only lines that begin with ``{`` are,
 up to 64 KiB each, since a server may drop a bare JSON error into its stream. ``error: …`` lines are events of their own.
 
+An event of one ``data`` line, ended by LF LF and whole in its piece, is what streams are made of: where nothing is pending
+(``_plain``) it is read in one step, to the same effect.
+
 Work is linear: the next LF and the next CR are each looked for once and remembered, an unfinished line grows by appending,
 and no line end is ever looked for in bytes that were searched before (but once more after a limit).
 """
@@ -211,7 +214,7 @@ class Rest(NamedTuple):
         event: the event name so far.
         data_offset: of the first ``data`` line; None without any.
         line: the unfinished line as far as it came; None if there is none or it was not kept.
-        line_offset: of the unfinished line.
+        line_offset: of the unfinished line; without any, the stream's length.
         line_comment: there is one and it is a comment.
         line_skipped: there is one, it is no comment, and it was not kept.
         oversize: the end came inside an event that is being skipped.
@@ -264,6 +267,7 @@ class Machine:
         self._raw_over = False
         self._begun = False
         self._swallow = False
+        self._plain = True
         self._new_event()
         self._id = b""
         self._event_retry: int | None = None
@@ -289,6 +293,15 @@ class Machine:
                 cr = piece.find(b"\r", at)
                 if cr < 0:
                     cr = size
+            if self._plain and lf < cr and piece.startswith(b"data:", at) and piece.startswith(b"\n", lf + 1):
+                value = piece[at + 5 + piece.startswith(b" ", at + 5) : lf]
+                if len(value) + 1 + len(self._id) <= self._limit:
+                    offset, at = start + at, lf + 2
+                    self.bytes = start + at
+                    self.events += 1
+                    self.field_seen = self.data_seen = True
+                    yield Event(value, b"", offset, self._id, None)
+                    continue
             end = lf if lf < cr else cr
             ended = end < size
             part = piece[at:end]
@@ -297,6 +310,7 @@ class Machine:
             if self._kind is None:
                 self._line_offset = start + at
             if part or self._kind:
+                self._plain = False
                 if self._kind is None or self._kind is OPEN:
                     self._decide(part, ended)
                 if self._keep:
@@ -332,7 +346,7 @@ class Machine:
             event=self._event,
             data_offset=None if self._data is None else self._data_offset,
             line=bytes(self._line) if self._keep else None,
-            line_offset=self._line_offset,
+            line_offset=self.bytes if self._kind is None else self._line_offset,
             line_comment=self._kind is COMMENT,
             line_skipped=self._kind is not None and self._kind is not COMMENT and not self._keep,
             oversize=self._skip,
@@ -345,6 +359,7 @@ class Machine:
                 self._begun = True
                 break
             self._line.append(piece[at])
+            self._plain = False
             self._kind, self._keep = OPEN, True
             at += 1
             if len(self._line) == len(BOM):
@@ -479,6 +494,7 @@ class Machine:
             self.blocks_oversize += self._skip_data
             self._event_retry = None
         self._new_event()
+        self._plain = not self._swallow and self._event_retry is None
         return event
 
     def _new_event(self) -> None:

@@ -85,7 +85,7 @@ pub struct Rest<'a> {
     pub data_offset: Option<u64>,
     /// The unfinished line as far as it came; None if there is none or it was not kept.
     pub line: Option<&'a [u8]>,
-    /// Of the unfinished line.
+    /// Of the unfinished line; without any, the stream's length.
     pub line_offset: u64,
     /// There is an unfinished line and it is a comment.
     pub line_comment: bool,
@@ -146,6 +146,9 @@ pub struct Machine {
 
     /// Total length of the `RawLine` items given; the consumer takes off what it no longer holds.
     pub raw_kept: usize,
+
+    #[cfg(test)]
+    looked: usize,
 }
 
 impl Machine {
@@ -184,6 +187,8 @@ impl Machine {
             data_seen: false,
             raw_over: false,
             raw_kept: 0,
+            #[cfg(test)]
+            looked: 0,
         }
     }
 
@@ -197,7 +202,9 @@ impl Machine {
         let field = piece.get(*at..)?;
         let value = field.strip_prefix(b"data:")?;
         let value = value.strip_prefix(b" ").unwrap_or(value);
-        let end = memchr2(b'\n', b'\r', value)?;
+        let end = memchr2(b'\n', b'\r', value);
+        self.look(end.unwrap_or(value.len()));
+        let end = end?;
         if value[end] != b'\n' || value.get(end + 1) != Some(&b'\n') || end + 1 + self.id.len() > self.limit {
             return None;
         }
@@ -246,7 +253,7 @@ impl Machine {
             event: &self.event,
             data_offset: self.has_data.then_some(self.data_offset),
             line: self.keep.then_some(&self.line),
-            line_offset: self.line_offset,
+            line_offset: if inside { self.line_offset } else { self.bytes },
             line_comment: self.kind == Kind::Comment,
             line_skipped: inside && self.kind != Kind::Comment && !self.keep,
             oversize: self.skip,
@@ -315,6 +322,7 @@ impl Machine {
             let ending = memchr2(b'\n', b'\r', rest);
             let part = &rest[..ending.unwrap_or(rest.len())];
             let start = *at;
+            self.look(part.len());
 
             if self.kind == Kind::Start {
                 self.line_offset = self.bytes;
@@ -342,6 +350,7 @@ impl Machine {
             }
             let whole = self.line.is_empty();
             if self.keep && !(whole && ending.is_some()) {
+                self.look(part.len());
                 self.line.extend_from_slice(part);
             }
             self.advance(at, part.len());
@@ -374,6 +383,15 @@ impl Machine {
                 (self.kind, self.keep) = (Kind::Start, false);
                 return;
             }
+        }
+    }
+
+    /// For the test that counts the work: how many bytes were searched or copied.
+    #[inline]
+    fn look(&mut self, _bytes: usize) {
+        #[cfg(test)]
+        {
+            self.looked += _bytes;
         }
     }
 
@@ -540,6 +558,7 @@ impl Machine {
         self.data_size += length + 1;
         if self.has_data {
             self.spill(held, piece);
+            self.look(length);
             self.data.push(b'\n');
             self.data.extend_from_slice(value.of(piece, &self.out));
             return None;
@@ -548,7 +567,10 @@ impl Machine {
         self.data_offset = self.line_offset;
         match value {
             Text::Piece(range) => *held = Some(range),
-            Text::Out(_) => self.data.extend_from_slice(value.of(piece, &self.out)),
+            Text::Out(_) => {
+                self.look(length);
+                self.data.extend_from_slice(value.of(piece, &self.out));
+            }
         }
         None
     }
@@ -585,6 +607,7 @@ impl Machine {
 
     fn spill(&mut self, held: &mut Option<Range<usize>>, piece: &[u8]) {
         if let Some(range) = held.take() {
+            self.look(range.len());
             self.data.extend_from_slice(&piece[range]);
         }
     }
@@ -691,4 +714,330 @@ fn milliseconds(value: &[u8]) -> Option<u64> {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
         sum.checked_mul(10)?.checked_add(digit)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    enum Seen {
+        Event(Vec<u8>, Vec<u8>, u64, Vec<u8>, Option<u64>),
+        Error(Vec<u8>, u64),
+        Raw(Vec<u8>, u64),
+        Oversize(u64),
+    }
+
+    fn event(data: &str, name: &str, offset: u64) -> Seen {
+        Seen::Event(data.into(), name.into(), offset, Vec::new(), None)
+    }
+
+    fn owned(item: Item<'_>) -> Seen {
+        match item {
+            Item::Event(e) => Seen::Event(e.data.into(), e.event.into(), e.offset, e.id.to_vec(), e.retry),
+            Item::ErrorField { value, offset } => Seen::Error(value.into(), offset),
+            Item::RawLine { line, offset } => Seen::Raw(line.into(), offset),
+            Item::Oversize { offset } => Seen::Oversize(offset),
+        }
+    }
+
+    fn feed(machine: &mut Machine, piece: &[u8], quick: bool) -> Vec<Seen> {
+        let (mut seen, mut at) = (Vec::new(), 0);
+        loop {
+            if let Some((value, offset)) = if quick { machine.simple(piece, &mut at) } else { None } {
+                let (value, id) = (value.to_vec(), machine.last_event_id().to_vec());
+                seen.push(Seen::Event(value, Vec::new(), offset, id, None));
+                continue;
+            }
+            match machine.next(piece, &mut at) {
+                Some(item) => seen.push(owned(item)),
+                None => return seen,
+            }
+        }
+    }
+
+    fn feed_all<'p>(machine: &mut Machine, pieces: impl IntoIterator<Item = &'p [u8]>, quick: bool) -> Vec<Seen> {
+        pieces.into_iter().flat_map(|piece| feed(machine, piece, quick)).collect()
+    }
+
+    fn facts(m: &Machine) -> String {
+        format!(
+            "{:?}",
+            (
+                (m.bytes, m.comments, m.ignored_lines, m.events, m.blocks_oversize, m.field_seen, m.data_seen),
+                (m.raw_kept, m.last_event_id(), m.retry, m.rest()),
+            )
+        )
+    }
+
+    /// The standard, a line at a time over the whole body, with no thought for pieces or limits.
+    fn naive(body: &[u8]) -> Vec<Seen> {
+        let mut offset = if body.starts_with(BOM) { 3 } else { 0 };
+        let (mut seen, mut data, mut first, mut name) = (Vec::new(), Vec::new(), 0, Vec::new());
+        let (mut id, mut retry) = (Vec::new(), None);
+        while let Some(length) = body[offset..].iter().position(|b| matches!(b, b'\r' | b'\n')) {
+            let line = &body[offset..offset + length];
+            let colon = line.iter().position(|&b| b == b':');
+            let (field, value) = match colon {
+                None => (line, &line[length..]),
+                Some(at) => (&line[..at], &line[at + 1..]),
+            };
+            let value = if value.first() == Some(&b' ') { &value[1..] } else { value };
+            match field {
+                b"" if colon.is_none() => {
+                    if !data.is_empty() {
+                        data.pop();
+                        seen.push(Seen::Event(data, name, first, id.clone(), retry.take()));
+                    }
+                    (data, name) = (Vec::new(), Vec::new());
+                }
+                b"data" => {
+                    if data.is_empty() {
+                        first = offset as u64;
+                    }
+                    data.extend_from_slice(value);
+                    data.push(b'\n');
+                }
+                b"event" => name = value.to_vec(),
+                b"id" if !value.contains(&0) => id = value.to_vec(),
+                b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
+                    retry = std::str::from_utf8(value).unwrap().parse().ok().or(retry);
+                }
+                _ => {}
+            }
+            offset += length + 1;
+            if body[offset - 1] == b'\r' && body.get(offset) == Some(&b'\n') {
+                offset += 1;
+            }
+        }
+        seen
+    }
+
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, sides: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 33) as usize % sides
+        }
+
+        fn body(&mut self) -> Vec<u8> {
+            const WORDS: [&[u8]; 26] = [
+                b"\n", b"\n", b"\n\n", b"\r", b"\r\n", b"data", b"data:", b"data: ", b"data: x\n\n", b"event:", b"id:", b"id: 7",
+                b"retry:", b"5", b"\0", b":", b" ", b"error:", b"error", BOM, b"\xef\xbb", b"\xff", b"{", b"x", b"dat", b"\xe2\x80\xa8",
+            ];
+            let count = self.roll(24);
+            (0..count).flat_map(|_| WORDS[self.roll(WORDS.len())]).copied().collect()
+        }
+    }
+
+    #[test]
+    fn every_cut_of_a_random_body_matches_naive() {
+        let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+        for _ in 0..4000 {
+            let body = dice.body();
+            let want = naive(&body);
+            for quick in [false, true] {
+                let mut whole = Machine::new(1 << 20, false);
+                assert_eq!(feed(&mut whole, &body, quick), want, "{:?}", body.escape_ascii().to_string());
+                let mut bytewise = Machine::new(1 << 20, false);
+                assert_eq!(feed_all(&mut bytewise, body.chunks(1), quick), want, "{:?}", body.escape_ascii().to_string());
+                assert_eq!(facts(&whole), facts(&bytewise), "{:?}", body.escape_ascii().to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn limits_and_raw_lines_do_not_depend_on_the_cuts() {
+        let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+        for round in 0..20_000 {
+            let (body, limit, raw) = (dice.body(), 1 + dice.roll(20), round % 2 == 0);
+            let mut whole = Machine::new(limit, raw);
+            let want = feed(&mut whole, &body, false);
+            for quick in [false, true] {
+                for size in [1, 2, 3, 7, body.len().max(1)] {
+                    let mut machine = Machine::new(limit, raw);
+                    let got = feed_all(&mut machine, body.chunks(size), quick);
+                    let context = (body.escape_ascii().to_string(), limit, raw, quick, size);
+                    assert_eq!(got, want, "{context:?}");
+                    assert_eq!(facts(&machine), facts(&whole), "{context:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_is_read_where_it_lies() {
+        let piece = b"id: 1\nevent: e\ndata: abc\n\ndata:de\n\n".to_vec();
+        let (mut machine, mut at) = (Machine::new(99, false), 0);
+        let Some(Item::Event(first)) = machine.next(&piece, &mut at) else { panic!() };
+        assert_eq!(first.data.as_ptr(), piece[21..].as_ptr());
+        let (value, offset) = machine.simple(&piece, &mut at).unwrap();
+        assert_eq!((value.as_ptr(), value.len(), offset, at), (piece[31..].as_ptr(), 2, 26, 35));
+    }
+
+    #[test]
+    fn simple_steps_aside() {
+        let cases: [(&[u8], &[u8]); 10] = [
+            (b"", b"data: a\r\n\r\n"),
+            (b"", b"data: a\n"),
+            (b"", b"data: a\ndata: b\n\n"),
+            (b"", b"data: abcdefghij\n\n"),
+            (b"", b"\xef\xbb\xbfdata: a\n\n"),
+            (b"\xef", b"data: a\n\n"),
+            (b"event: e\n", b"data: a\n\n"),
+            (b"id: e\n", b"data: a\n\n"),
+            (b"retry: 1\n\n", b"data: a\n\n"),
+            (b"data: a\r\n\r", b"data: a\n\n"),
+        ];
+        for (before, piece) in cases {
+            let mut machine = Machine::new(10, false);
+            feed(&mut machine, before, false);
+            let (facts_before, mut at) = (facts(&machine), 0);
+            assert_eq!(machine.simple(piece, &mut at), None, "{:?}", piece.escape_ascii().to_string());
+            assert_eq!((facts(&machine), at), (facts_before, 0));
+        }
+    }
+
+    #[test]
+    fn the_limit_falls_on_one_byte() {
+        // 3 of id, 4 of `abc` and its LF: the next value may have 3 bytes, or 2 and their LF.
+        let body = b"id: xyz\ndata: abc\ndata: 123";
+        let mut machine = Machine::new(10, false);
+        assert_eq!(feed(&mut machine, body, false), []);
+        assert_eq!(feed(&mut machine, b"4", false), [Seen::Oversize(8)]);
+        assert_eq!(feed(&mut machine, b"5\nid: no\n\ndata: abcdef\n\n", false), [Seen::Event(
+            b"abcdef".to_vec(), Vec::new(), 38, b"xyz".to_vec(), None,
+        )]);
+        assert_eq!((machine.blocks_oversize(), machine.bytes()), (1, 52));
+
+        let mut machine = Machine::new(10, false);
+        assert_eq!(feed(&mut machine, b"id: xyz\ndata: abcdefg", false), []);
+        assert_eq!(feed(&mut machine, b"\n", false), [Seen::Oversize(8)]);
+
+        let mut machine = Machine::new(3, false);
+        assert_eq!(feed(&mut machine, b"id: 123\nid: 4\n\ndata\n\n", false), [Seen::Oversize(8), Seen::Oversize(15)]);
+        assert_eq!(&**machine.last_event_id(), b"123");
+    }
+
+    #[test]
+    fn raw_lines_come_whole_until_data() {
+        let mut machine = Machine::new(12, true);
+        let seen = feed(&mut machine, b"<html>\n\n: c\nerror: e\nerror:\n<b>\ndata:1\n{x\nyy\n\n", false);
+        let want = [
+            Seen::Raw(b"<html>".to_vec(), 0),
+            Seen::Error(b"e".to_vec(), 12),
+            Seen::Raw(b"{x".to_vec(), 39),
+            event("1", "", 32),
+        ];
+        assert_eq!(seen, want);
+        assert_eq!((machine.raw_kept, machine.ignored_lines(), machine.events()), (8, 2, 2));
+
+        let mut machine = Machine::new(12, true);
+        assert_eq!(feed(&mut machine, b"123456\n123456\n", false).len(), 2);
+        assert_eq!(feed(&mut machine, b"1", false), [Seen::Oversize(14)]);
+        assert!(machine.rest().line_skipped);
+        assert_eq!(feed(&mut machine, b"2\n3\ndata:1\n\n{\n", false), [event("1", "", 19), Seen::Raw(b"{".to_vec(), 27)]);
+    }
+
+    #[test]
+    fn a_raw_object_in_mid_stream_has_64_kib() {
+        for (length, kept) in [(RAW_LINE_BYTES, 1), (RAW_LINE_BYTES + 1, 0)] {
+            let mut machine = Machine::new(100, true);
+            feed(&mut machine, b"data:\n\n", false);
+            let mut line = vec![b' '; length];
+            line[0] = b'{';
+            line.push(b'\n');
+            for size in [1, 1000, line.len()] {
+                assert_eq!(feed_all(&mut machine, line.chunks(size), false).len(), kept);
+            }
+        }
+    }
+
+    #[test]
+    fn rest_tells_what_was_left() {
+        let rest = |body: &[u8]| {
+            let mut machine = Machine::new(20, true);
+            feed(&mut machine, body, false);
+            let rest = machine.rest();
+            let flags = (rest.line_comment, rest.line_skipped, rest.oversize);
+            (rest.data.map(<[u8]>::to_vec), rest.data_offset, rest.line.map(<[u8]>::to_vec), flags)
+        };
+        let none = (false, false, false);
+        assert_eq!(rest(b""), (None, None, None, none));
+        assert_eq!(rest(b"data: a\r"), (Some(b"a".to_vec()), Some(0), None, none));
+        assert_eq!(rest(b"data: a\ndata: b"), (Some(b"a".to_vec()), Some(0), Some(b"data: b".to_vec()), none));
+        assert_eq!(rest(b"\xef\xbb"), (None, None, Some(b"\xef\xbb".to_vec()), none));
+        assert_eq!(rest(b"\n: comment"), (None, None, None, (true, false, false)));
+        assert_eq!(rest(b"data:\nother"), (Some(Vec::new()), Some(0), None, (false, true, false)));
+        assert_eq!(rest(b"data: 123456789012345678901"), (None, None, None, (false, true, true)));
+    }
+
+    #[test]
+    fn end_dispatches_within_the_limit() {
+        let mut machine = Machine::new(3, false);
+        feed(&mut machine, b"data: abc", false);
+        let end = machine.end();
+        assert_eq!(feed(&mut machine, end, false), [event("abc", "", 0)]);
+        assert_eq!(machine.bytes(), 9);
+    }
+
+    #[test]
+    fn large_buffers_are_given_back() {
+        let mut machine = Machine::new(1 << 22, true);
+        let mut body = b"event:".to_vec();
+        body.resize(1 << 20, b'e');
+        body.extend_from_slice(b"\ndata:");
+        body.resize(1 << 21, b'd');
+        body.extend_from_slice(b"\ndata\n\nid:7\n{");
+        body.resize((1 << 21) + 60_000, b'r');
+        body.extend_from_slice(b"\n\n");
+        for size in [1000, body.len()] {
+            feed_all(&mut machine, body.chunks(size), false);
+            let m = &machine;
+            let buffers = [&m.line, &m.data, &m.event, &m.out, &m.out_event];
+            assert!(buffers.iter().all(|b| b.capacity() <= ROOM), "{:?}", buffers.map(Vec::capacity));
+        }
+    }
+
+    #[test]
+    fn an_id_is_stored_once() {
+        let mut machine = Machine::new(1 << 20, false);
+        let mut at = 0;
+        let piece = b"id: long\ndata\n\ndata:\ndata\n\nid: long\ndata\n\n";
+        let mut ids = Vec::new();
+        while let Some(Item::Event(event)) = machine.next(piece, &mut at) {
+            ids.push(event.id.clone());
+        }
+        assert_eq!(ids.len(), 3);
+        assert!(ids.iter().all(|id| Arc::ptr_eq(id, machine.last_event_id())));
+    }
+
+    #[test]
+    fn work_is_linear() {
+        let mut line = b"data: ".to_vec();
+        line.resize(1 << 17, b'x');
+        line.extend_from_slice(b"\n\n");
+        let cases = [
+            line,
+            vec![b'\r'; 1 << 17],
+            b"\xef\xbb\xbf".iter().copied().chain(b"data\n\n".repeat(1 << 14)).collect(),
+            b"data:\n".repeat(20_000),
+            b"a\n".repeat(1 << 16),
+            b"id: 123456\ndata: x\r\ndata: y\r\n\r\n".repeat(1 << 12),
+            [b":".repeat(1 << 16), b"\nunknown".repeat(1 << 13)].concat(),
+        ];
+        for body in cases {
+            for size in [1, 100, 65536, body.len()] {
+                for limit in [1 << 24, 1000] {
+                    let mut machine = Machine::new(limit, true);
+                    feed_all(&mut machine, body.chunks(size), true);
+                    let looked = machine.looked;
+                    assert!(looked <= 6 * body.len(), "{looked} looks at {} bytes in pieces of {size}", body.len());
+                }
+            }
+        }
+    }
 }
