@@ -93,6 +93,6 @@ def escape(text: str, limit: int = SHOWN) -> str:
     """``text`` for a log line or a terminal: controls, bidi marks and other invisible characters as ``\\x..``, ``\\u....``;
     cut to ``limit`` characters of the input with ``…`` behind."""
     shown = "".join(
-        c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode("ascii") for c in text[:limit]
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:limit]
     )
     return shown + "…" if len(text) > limit else shown

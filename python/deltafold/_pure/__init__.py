@@ -1,0 +1,6 @@
+"""The pure-Python implementation: the readable reference, and the fallback where there is no extension."""
+
+from .accumulator import ChatCompletionAccumulator, merge, merge_many
+from .sse import SSEDecoder
+
+__all__ = ["ChatCompletionAccumulator", "SSEDecoder", "merge", "merge_many"]

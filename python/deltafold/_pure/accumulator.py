@@ -1,0 +1,286 @@
+"""The public accumulator, pure Python."""
+
+from __future__ import annotations
+
+import json as stdlib_json
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn, final
+
+from .._calls import ToolCall
+from .._errors import DeltafoldError
+from .._types import Diagnostic, Limits
+from . import json
+from .stream import Stream
+from .text import Text
+from .usage import choose
+
+__all__ = ["ChatCompletionAccumulator", "merge", "merge_many"]
+
+Piece = bytes | bytearray | memoryview
+HALF = re.compile("[\ud800-\udfff]")
+
+
+@final
+class ChatCompletionAccumulator:
+    """Merges the bytes of one Chat Completions response into the ``chat.completion`` it stands for.
+
+    Args:
+        limits: what the stream may cost; ``Limits()`` by default.
+        n: 1 folds every choice into choice 0, for servers that count tokens in ``index``; None keeps choices apart.
+
+    Example:
+        >>> acc = ChatCompletionAccumulator()
+        >>> acc.feed(b'data: {"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}]}\\n\\n')
+        65
+        >>> acc.text()
+        'Hi'
+    """
+
+    __slots__ = ("__weakref__", "_close_reason", "_stream")
+
+    def __init__(self, limits: Limits | None = None, n: int | None = None) -> None:
+        if limits is not None and not isinstance(limits, Limits):
+            raise TypeError(f"limits must be a Limits or None, not {type(limits).__name__}")
+        if n is not None and (type(n) is not int or n != 1):
+            raise ValueError("n must be None or 1")
+        self._stream = Stream(limits or Limits(), n)
+        self._close_reason: str | None = None
+
+    def feed(self, piece: Piece) -> int:
+        """Takes the response's next bytes, cut anywhere; gives the ``Seen`` flags of what they brought, as a plain int.
+
+        Never raises on content: what is wrong with the stream is in ``error`` and ``diagnostics``.
+
+        Raises:
+            TypeError: ``piece`` is not bytes, bytearray or memoryview.
+            ValueError: the accumulator is closed.
+        """
+        if type(piece) is not bytes:
+            if not isinstance(piece, (bytes, bytearray, memoryview)):
+                raise TypeError(f"a piece must be bytes, bytearray or memoryview, not {type(piece).__name__}")
+            piece = memoryview(piece).tobytes()
+        self._check_open()
+        return self._stream.feed(piece)
+
+    def feed_chunk(self, chunk: Any) -> int:
+        """Takes one parsed chunk: a dict, or an object with ``model_dump`` (openai, litellm) or ``to_dict``.
+
+        Raises:
+            TypeError: ``chunk`` is none of these, or holds what JSON cannot say.
+            ValueError: the accumulator is closed.
+        """
+        text = chunk_text(chunk)
+        self._check_open()
+        return self._stream.feed_text(text)
+
+    def close(self, reason: str = "eof") -> int:
+        """Ends the stream and decides about an unfinished last event; gives the ``Seen`` flags of what that brought.
+
+        Args:
+            reason: the caller's own word for why the bytes ended, kept as ``close_reason``. A second call changes nothing.
+        """
+        if not isinstance(reason, str):
+            raise TypeError(f"reason must be a str, not {type(reason).__name__}")
+        if self._close_reason is not None:
+            return 0
+        self._close_reason = reason
+        return self._stream.close()
+
+    def result(self) -> dict[str, Any]:
+        """The merged ``chat.completion`` so far, a fresh dict at any moment."""
+        return self._stream.completion.build()
+
+    def result_json(self) -> bytes:
+        """``result()`` as one line of UTF-8 JSON without a final LF; NaN and infinities are null."""
+        return json.dumps(self._stream.completion.build()).encode()
+
+    def raise_for_error(self) -> None:
+        """Raises ``error``, if any, with the result so far as its ``partial``."""
+        error = self._stream.ledger.error
+        if error is not None:
+            error.partial = self.result()
+            raise error.with_traceback(None)
+
+    @property
+    def error(self) -> DeltafoldError | None:
+        """The first thing that went wrong; its ``partial`` is the result when this was first asked or last raised."""
+        error = self._stream.ledger.error
+        if error is not None and error.partial is None:
+            error.partial = self.result()
+        return error
+
+    @property
+    def complete(self) -> bool:
+        """``[DONE]`` came, or every choice (at least one) has its finish reason and the last event was not cut."""
+        return self._stream.complete
+
+    @property
+    def done_seen(self) -> bool:
+        """``[DONE]`` came."""
+        return self._stream.done_seen
+
+    @property
+    def close_reason(self) -> str | None:
+        """The reason given to ``close``; None before."""
+        return self._close_reason
+
+    @property
+    def finish_reasons(self) -> dict[int, str | None]:
+        """Finish reason by choice index, None where none came yet."""
+        return {choice.index: choice.finish_reason for choice in self._stream.completion.sorted()}
+
+    @property
+    def id(self) -> str | None:
+        """The completion's id, None until one came."""
+        head = self._stream.completion.head.get("id")
+        return None if head is None else head.build()
+
+    @property
+    def model(self) -> str | None:
+        """The model that served, None until one came."""
+        head = self._stream.completion.head.get("model")
+        return None if head is None else head.build()
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """Usage as reported, never estimated; None without any."""
+        completion = self._stream.completion
+        return choose(completion.usage, completion.choice_usage, completion.groq_usage)[0]
+
+    @property
+    def usage_source(self) -> str:
+        """Where ``usage`` comes from: ``reported``, ``choice``, ``x_groq`` or ``none``."""
+        completion = self._stream.completion
+        return choose(completion.usage, completion.choice_usage, completion.groq_usage)[1]
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        """The leniencies that the stream needed, one entry for each kind, in order of first occurrence."""
+        return self._stream.ledger.diagnostics()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Bytes, events and chunks so far, and the code points of content, reasoning, refusals and tool arguments."""
+        stream = self._stream
+        choices = stream.completion.sorted()
+        return {
+            "bytes": stream.machine.bytes,
+            "events": stream.events,
+            "chunks": stream.chunks,
+            "after_done": stream.after_done,
+            "content": sum(len(t) for c in choices for t in c.texts("content")),
+            "reasoning": sum(len(t) for c in choices for t in c.reasoning()),
+            "refusal": sum(len(t) for c in choices for t in c.texts("refusal")),
+            "tool_arguments": sum(len(t) for c in choices for t in c.arguments()),
+        }
+
+    @property
+    def retained_bytes(self) -> int:
+        """Bytes that count against ``max_retained_bytes``."""
+        return self._stream.ledger.retained
+
+    def text(self, choice: int = 0) -> str:
+        """The text of a choice's content, text parts joined; ``""`` for an unknown choice."""
+        return "".join(t.build() for t in self._texts(choice))
+
+    def text_since(self, cursor: Any = None, choice: int = 0) -> tuple[str, Any]:
+        """The text that came after ``cursor``, and the next cursor. None begins; a cursor is opaque.
+
+        A high surrogate half that still waits for the other one is withheld until it is decided.
+        """
+        texts = self._texts(choice)
+        start = 0 if cursor is None else cursor
+        new, end = [], 0
+        for text in texts:
+            last = text is texts[-1]
+            length = text.nchars if last else len(text)
+            if start < end + length:
+                new.append(text.since(max(start - end, 0)))
+                if text.half and not last:
+                    new.append("\ufffd")
+            end += length
+        return "".join(new), max(start, end)
+
+    def reasoning_text(self, choice: int = 0) -> str:
+        """The reasoning of a choice: the first of its strings that is not empty, else thinking parts, else the text and
+        summary of ``reasoning_details``; ``""`` for an unknown choice."""
+        held = self._stream.completion.choices.get(choice)
+        return "" if held is None else "".join(t.build() for t in held.reasoning())
+
+    def tool_calls(self, choice: int = 0) -> list[ToolCall]:
+        """The tool calls of a choice as they are so far, in the order of the result."""
+        held = self._stream.completion.choices.get(choice)
+        return [] if held is None else [
+            ToolCall(call.id or None, call.kind, call.name or None, call.given) for call in held.calls()
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        state = "complete" if self.complete else "open" if self._close_reason is None else "incomplete"
+        return f"<ChatCompletionAccumulator {state}, {self._stream.machine.bytes} bytes, {self._stream.chunks} chunks>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an accumulator cannot be pickled or copied; keep result_json()")
+
+    def _check_open(self) -> None:
+        if self._close_reason is not None:
+            raise ValueError("the accumulator is closed")
+
+    def _texts(self, choice: int) -> list[Text]:
+        held = self._stream.completion.choices.get(choice)
+        return [] if held is None else held.texts("content")
+
+
+ChatCompletionAccumulator.__module__ = "deltafold"  # where users meet it
+
+
+def merge(data: Piece | Iterable[Piece], *, limits: Limits | None = None, n: int | None = None) -> dict[str, Any]:
+    """Merges one whole response: its bytes, or an iterable of pieces.
+
+    Raises:
+        DeltafoldError: the stream's ``error``, with what could be merged as its ``partial``.
+    """
+    accumulator = ChatCompletionAccumulator(limits, n)
+    for piece in (data,) if isinstance(data, (bytes, bytearray, memoryview)) else data:
+        accumulator.feed(piece)
+    accumulator.close()
+    accumulator.raise_for_error()
+    return accumulator.result()
+
+
+def merge_many(
+    bodies: Iterable[Piece], threads: int = 0, *, limits: Limits | None = None, n: int | None = None
+) -> list[dict[str, Any] | DeltafoldError]:
+    """Merges many whole responses: for each, in order, its result, or its error with what could be merged as ``partial``.
+
+    Args:
+        threads: how many to use at the most, 0 for one a core. The pure implementation uses one.
+    """
+    if type(threads) is not int or threads < 0:
+        raise ValueError("threads must be 0 or a positive int")
+    results: list[dict[str, Any] | DeltafoldError] = []
+    for body in bodies:
+        try:
+            results.append(merge(body, limits=limits, n=n))
+        except DeltafoldError as error:
+            results.append(error.with_traceback(None))
+    return results
+
+
+def chunk_text(chunk: Any) -> str:
+    """A chunk object as the JSON text that a server might have sent."""
+    text = stdlib_json.dumps(as_dict(chunk), ensure_ascii=False, separators=(",", ":"), default=as_dict)
+    return text if text.isascii() else HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """The dict behind a chunk, or behind a member of one."""
+    if isinstance(value, dict):
+        return value
+    for name, options in (("model_dump", {"exclude_unset": True}), ("to_dict", {})):
+        dump = getattr(value, name, None)
+        if callable(dump) and not isinstance(value, type):
+            dumped = dump(**options)
+            if isinstance(dumped, dict):
+                return dumped
+    raise TypeError(f"a chunk must be a dict or have model_dump() or to_dict(), not {type(value).__name__}")

@@ -1,0 +1,440 @@
+"""Chunks → one completion. Knows no bytes.
+
+The tables say which rule each member follows; a member without a rule of its own is kept by ``tree``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .._types import Seen
+from .calls import Call, Calls, Function
+from .chunk import Chunk, Place
+from .json import MAX_INTEGER_DIGITS, clean, parse
+from .ledger import Ledger
+from .message import Audio, Content, Details, First, Last, Refusal
+from .text import Text, cleaned
+from .tree import LAST, OVERLAY, Extend, Joined, Members, Policy, is_null, valid_index
+from .usage import Usage, choose
+
+FINISH, LOGPROBS, USAGE, TOOL_CALL, REASONED = (
+    flag.value for flag in (Seen.FINISH, Seen.LOGPROBS, Seen.USAGE, Seen.TOOL_CALL, Seen.REASONING)
+)
+
+TOP = ("id", "object", "created", "model", "choices", "usage", "service_tier", "system_fingerprint")
+MESSAGE = (
+    "role", "content", "refusal", "reasoning_content", "reasoning", "reasoning_details", "reasoning_text", "thinking",
+    "tool_calls", "function_call", "audio", "annotations",
+)  # fmt: skip
+REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+DELTA = Policy(True, LAST, frozenset(REASONING))
+PADDING = frozenset({"obfuscation", "p"})  # of a chunk; a delta's only the first
+ERROR_MEMBERS = frozenset({"message", "code", "type", "param", "detail", "status"})
+LONGEST_FINISH = 64  # bytes of a finish reason that is still followed past max_retained_bytes
+
+
+class Completion:
+    """What the chunks of one stream have become."""
+
+    def __init__(self, ledger: Ledger, n: int | None) -> None:
+        self.ledger = ledger
+        self.fold = n == 1
+        self.head: dict[str, First] = {}  # id, model, service_tier, system_fingerprint
+        self.created: Created = Created()
+        self.choices: dict[int, Choice] = {}
+        self.others = Members(OVERLAY)
+        self.usage, self.choice_usage, self.groq_usage = Usage(True), Usage(False), Usage(False)
+
+    def merge(self, chunk: Chunk, is_error: bool = False) -> None:
+        """One chunk; of one that ``is_error`` as a whole, the error's own members stay out."""
+        ledger = self.ledger
+        ledger.chunk += 1
+        for name, value in chunk.value.items():
+            place = (chunk.place, name)
+            if name == "choices":
+                self._merge_choices(value, place, chunk)
+            elif name == "usage":
+                if self.usage.put(value, place, chunk, ledger):
+                    ledger.seen |= USAGE
+            elif name == "id":
+                self._put_head(First, name, value, place, chunk)
+            elif name == "model" or name == "system_fingerprint" or name == "service_tier":
+                self._put_head(Last, name, value, place, chunk)
+            elif name == "created":
+                self.created.put(value, place, chunk, ledger)
+            elif name == "object" or name == "error" or name in PADDING or is_error and name in ERROR_MEMBERS:
+                continue
+            else:
+                self.others.put(name, value, place, chunk, ledger)
+                if name == "x_groq" and isinstance(value, dict) and isinstance(value.get("usage"), dict):
+                    if self.groq_usage.put(value["usage"], (place, "usage"), chunk, ledger):
+                        ledger.seen |= USAGE
+
+    def _put_head(self, kind: type[First], name: str, value: Any, place: Place, chunk: Chunk) -> None:
+        held = self.head.get(name)
+        if held is None:
+            held = kind()
+            held.put(value, place, chunk, self.ledger)
+            if held.nbytes:
+                self.head[name] = held
+            return
+        held.put(value, place, chunk, self.ledger)
+        if name == "id" and value and isinstance(value, str) and value != held.value:
+            self.ledger.note("changed-id")
+
+    def _merge_choices(self, value: Any, place: Place, chunk: Chunk) -> None:
+        if value is None:
+            return
+        if not isinstance(value, list):
+            self.ledger.note("ignored-value")
+            return
+        for position, entry in enumerate(value):
+            if isinstance(entry, dict):
+                choice = self._choice(entry, position)
+                if choice is not None:
+                    choice.merge(entry, (place, position), chunk, self)
+            elif entry is not None:
+                self.ledger.note("ignored-value")
+
+    def _choice(self, entry: dict[str, Any], position: int) -> Choice | None:
+        """The choice of an entry; None past ``max_choices``."""
+        index = 0 if self.fold else valid_index(entry.get("index"))
+        if index is None:
+            self.ledger.note("missing-choice-index")
+            index = position
+        choice = self.choices.get(index)
+        if choice is None:
+            limit = self.ledger.limits.max_choices
+            if len(self.choices) >= limit:
+                self.ledger.fail("limit-exceeded", f"more than max_choices={limit} in one stream")
+                return None
+            choice = self.choices[index] = Choice(index)
+        return choice
+
+    @property
+    def finished(self) -> bool:
+        """There is a choice, and every choice has its finish reason."""
+        return bool(self.choices) and all(c.finish_reason for c in self.choices.values())
+
+    def sorted(self) -> list[Choice]:
+        return [self.choices[i] for i in sorted(self.choices)]
+
+    def build(self) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        usage, source = choose(self.usage, self.choice_usage, self.groq_usage)
+        for name in TOP:
+            if name == "object":
+                result[name] = "chat.completion"
+            elif name == "choices":
+                result[name] = [choice.build() for choice in self.sorted()]
+            elif name == "created":
+                if self.created.came:
+                    result[name] = self.created.value
+            elif name == "usage":
+                if source != "none" or usage is not None or self.usage.null:
+                    result[name] = usage
+            elif name in self.head:
+                result[name] = self.head[name].build()
+        return {**result, **self.others.build()}
+
+
+class Created:
+    """``created``: the first that is not zero, as an int."""
+
+    __slots__ = ("came", "nbytes", "value")
+
+    def __init__(self) -> None:
+        self.came = False
+        self.value: int | None = None
+        self.nbytes = 0
+
+    def put(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> None:
+        if value == "":
+            return
+        number, converted = whole_number(value)
+        if value is not None and number is None:
+            ledger.note("ignored-value")
+            return
+        if self.value or (self.came and (number is None or self.value is not None and not number)):
+            return
+        nbytes = len("created") + chunk.size(value, place)
+        if not ledger.room(nbytes - self.nbytes):
+            return
+        if converted:
+            ledger.note("converted-created")
+        self.came, self.value, self.nbytes = True, number, nbytes
+
+
+class Choice:
+    """One choice and its message."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.finish_reason: str | None = None
+        self.finish_nbytes = 0
+        self.role = First()
+        self.message = Members(DELTA)  # its slots hold the members with rules of their own too, as they came
+        self.logprobs: Logprobs | None = None
+        self.others = Members(OVERLAY)
+        self.had_delta = False
+        self.delta_text = False  # a delta brought a string of content
+        self.delta_names: set[str] = set()  # members that came with something in them in a delta
+
+    def merge(self, entry: dict[str, Any], place: Place, chunk: Chunk, completion: Completion) -> None:
+        """One entry of ``choices``. Its delta is read before its message, whatever their order."""
+        ledger = completion.ledger
+        lacking_only = self.had_delta and not isinstance(entry.get("delta"), dict) and isinstance(entry.get("message"), dict)
+        ignored = False
+        for name, value in entry.items():
+            at = (place, name)
+            if name == "delta":
+                if isinstance(value, dict):
+                    self.had_delta = True
+                    self._merge_delta(value, at, chunk, ledger)
+                elif value is not None:
+                    ledger.note("ignored-value")
+            elif name == "finish_reason":
+                self._finish(value, at, chunk, ledger)
+            elif name == "index" or name == "error" or name == "message":
+                continue
+            elif name == "logprobs":
+                ignored |= self._merge_logprobs(value, at, chunk, ledger, lacking_only)
+            elif name == "text" or name == "token_ids":
+                if lacking_only and value and name in self.others.slots:
+                    ignored = True
+                else:
+                    self._put_joining(name, value, at, chunk, ledger)
+            else:
+                self.others.put(name, value, at, chunk, ledger)
+                if name == "usage" and isinstance(value, dict):
+                    if completion.choice_usage.put(value, at, chunk, ledger):
+                        ledger.seen |= USAGE
+        message = entry.get("message")
+        if isinstance(message, dict):
+            ignored |= self._merge_message(message, (place, "message"), chunk, ledger)
+        elif message is not None:
+            ledger.note("ignored-value")
+        if ignored:
+            ledger.note("message-ignored")
+
+    def _merge_delta(self, delta: dict[str, Any], place: Place, chunk: Chunk, ledger: Ledger) -> None:
+        for name, value in delta.items():
+            if name == "content" and isinstance(value, str):
+                self.delta_text = True
+            if says(value) and not ledger.over:
+                self.delta_names.add(name)
+            self._put(name, value, (place, name), chunk, ledger)
+
+    def _merge_message(self, message: dict[str, Any], place: Place, chunk: Chunk, ledger: Ledger) -> bool:
+        """A message is a piece; after a delta it adds only what the deltas lacked. True when something was left out."""
+        ignored = False
+        for name, value in message.items():
+            if self.had_delta and (name in self.delta_names or name == "content" and self.delta_text):
+                ignored |= says(value)
+            else:
+                self._put(name, value, (place, name), chunk, ledger)
+        return ignored
+
+    def _put(self, name: str, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> None:
+        """One member of a delta or a message."""
+        if name == "role":
+            self.role.put(value, place, chunk, ledger)
+        elif name == "obfuscation" or ledger.over:
+            return
+        elif name in RULES:
+            slot = self.message.slots.get(name)
+            if slot is not None:
+                ledger.seen |= slot.put(value, place, chunk, ledger)
+                return
+            slot = RULES[name]()
+            ledger.seen |= slot.put(value, place, chunk, ledger)
+            if not ledger.over:
+                self.message.slots[name] = slot
+        elif self.message.put(name, value, place, chunk, ledger) and name in REASONING:
+            ledger.seen |= REASONED
+
+    def _put_joining(self, name: str, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> None:
+        """``text`` joins, ``token_ids`` extends; in any other shape they are overlaid like the rest."""
+        slots = self.others.slots
+        fits = isinstance(value, str) if name == "text" else isinstance(value, list)
+        if fits and name not in slots and ledger.room(len(name)):
+            slots[name] = Joined(always=True) if name == "text" else Extend()
+        held = slots.get(name)
+        if fits and isinstance(held, Joined):
+            held.add(value, ledger)
+        elif fits and isinstance(held, Extend):
+            held.add(value, place, chunk, ledger)
+        elif not ledger.over:
+            self.others.put(name, value, place, chunk, ledger)
+
+    def _finish(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> None:
+        """The last reason that is not empty; a ``stop`` replaces no other."""
+        if value is None or value == "":
+            return
+        if not isinstance(value, str):
+            ledger.note("ignored-value")
+            return
+        ledger.seen |= FINISH
+        if value == "stop" and self.finish_reason:
+            return
+        nbytes = len("finish_reason") + chunk.size(value, place)
+        if ledger.room(nbytes - self.finish_nbytes):
+            self.finish_nbytes = nbytes
+        elif len(clean(value)[0].encode()) > LONGEST_FINISH:
+            return
+        self.finish_reason = cleaned(value, ledger)
+
+    def _merge_logprobs(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger, lacking_only: bool) -> bool:
+        """Lists extend, other members are overlaid. True when a message's were left out."""
+        if self.logprobs is None:
+            self.logprobs = Logprobs()
+        return bool(self.logprobs.put(value, place, chunk, ledger, lacking_only))
+
+    def build(self) -> dict[str, Any]:
+        result: dict[str, Any] = {"index": self.index, "message": self._build_message(), "finish_reason": self.finish_reason}
+        if self.logprobs is not None:
+            result["logprobs"] = self.logprobs.build()
+        return {**result, **self.others.build()}
+
+    def _build_message(self) -> dict[str, Any]:
+        slots = self.message.slots
+        content = slots.get("content")
+        message = {"role": self.role.build() or "assistant", "content": None if content is None else content.build()}
+        for name in (*MESSAGE[2:], *(name for name in slots if name not in MESSAGE)):
+            if name in slots:
+                value = slots[name].build()
+                if name != "tool_calls" or value:
+                    message[name] = value
+        return message
+
+    def texts(self, name: str) -> list[Text]:
+        """The texts behind one member of the message."""
+        slot = self.message.slots.get(name)
+        if isinstance(slot, Joined):
+            return [slot.text]
+        return slot.texts() if isinstance(slot, (Content, Details, Refusal)) else []
+
+    def reasoning(self) -> list[Text]:
+        """The first of the reasoning strings that is not empty, else the thinking parts, else the reasoning details."""
+        for name in REASONING:
+            texts = self.texts(name)
+            if any(texts):
+                return texts
+        content = self.message.slots.get("content")
+        thinking = content.parts.texts("thinking") if isinstance(content, Content) and content.parts else []
+        return thinking if any(thinking) else self.texts("reasoning_details")
+
+    def calls(self) -> list[Call]:
+        """The tool calls in the order of the result."""
+        calls = self.message.slots.get("tool_calls")
+        return calls.sorted() if isinstance(calls, Calls) else []
+
+    def arguments(self) -> list[Text]:
+        """All that tool calls and the old function call are given."""
+        functions = [f for call in self.calls() for f in call.functions.values()]
+        old = self.message.slots.get("function_call")
+        if isinstance(old, FunctionCall) and old.function is not None:
+            functions.append(old.function)
+        return [f.arguments.text for f in functions]
+
+
+class Logprobs:
+    """``logprobs``: lists extend, other members are overlaid; null, absent and empty are kept apart."""
+
+    __slots__ = ("entries", "members")
+
+    def __init__(self) -> None:
+        self.members: Members | None = None
+        self.entries: Extend | None = None  # of a server that sends a list in the place of the object
+
+    def put(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger, lacking_only: bool) -> bool:
+        """True when members were left out because they had come before."""
+        if value is None or ledger.over:
+            return False
+        if isinstance(value, list):
+            if lacking_only and self.entries is not None:
+                return says(value)
+            if self.entries is None:
+                self.entries = Extend()
+            if self.entries.add(value, place, chunk, ledger):
+                ledger.seen |= LOGPROBS
+            return False
+        if not isinstance(value, dict):
+            ledger.note("ignored-value")
+            return False
+        if self.members is None:
+            self.members = Members(OVERLAY)
+        ignored = False
+        for name, member in value.items():
+            held = self.members.slots.get(name)
+            if lacking_only and held is not None and not is_null(held):
+                ignored |= says(member)
+            elif not isinstance(member, list):
+                self.members.put(name, member, (place, name), chunk, ledger)
+            else:
+                self._extend(name, member, (place, name), chunk, ledger)
+        return ignored
+
+    def _extend(self, name: str, values: list[Any], place: Place, chunk: Chunk, ledger: Ledger) -> None:
+        assert self.members is not None
+        held = self.members.slots.get(name)
+        if not isinstance(held, Extend):
+            if not ledger.room(len(name.encode()) if held is None else -held.size()):
+                return
+            held = self.members.slots[name] = Extend()
+        if held.add(values, place, chunk, ledger):
+            ledger.seen |= LOGPROBS
+
+    def build(self) -> Any:
+        if self.members is not None:
+            return self.members.build()
+        return None if self.entries is None else self.entries.build()
+
+
+class FunctionCall:
+    """``function_call``: the old form of one tool call."""
+
+    __slots__ = ("function",)
+
+    def __init__(self) -> None:
+        self.function: Function | None = None
+
+    def put(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> int:
+        if value is None:
+            return 0
+        if not isinstance(value, dict):
+            ledger.note("ignored-value")
+            return 0
+        if self.function is None:
+            self.function = Function("arguments")
+        return TOOL_CALL if self.function.merge(value, place, chunk, ledger) else 0
+
+    def build(self) -> dict[str, Any] | None:
+        return None if self.function is None else self.function.build()
+
+
+RULES: dict[str, Any] = {
+    "content": Content,
+    "refusal": Refusal,
+    "reasoning_details": Details,
+    "tool_calls": Calls,
+    "function_call": FunctionCall,
+    "audio": Audio,
+}
+
+
+def says(value: Any) -> bool:
+    """Neither null nor empty."""
+    return value is not None and value != "" and value != [] and value != {}
+
+
+def whole_number(value: Any) -> tuple[int | None, bool]:
+    """``created`` as an int, and whether it had to be converted."""
+    if type(value) is int:
+        return value, False
+    if isinstance(value, float) and math.isfinite(value):
+        return int(value), True
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= MAX_INTEGER_DIGITS:
+        return parse(value.lstrip("0") or "0", 1)[0], True
+    return None, False
