@@ -1,0 +1,64 @@
+"""The command ``deltafold``, also ``python -m deltafold``. It needs nothing but the standard library."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+
+from .. import BACKEND
+from . import _merge, _terminal
+
+__all__ = ["main"]
+
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+CLOSED_PIPE = 141  # 128 + SIGPIPE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and gives its exit status; ``arguments`` are those after the program's name."""
+    try:
+        parsed = _parser().parse_args(arguments)
+        status: int = parsed.run(parsed)
+        _terminal.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _terminal.abandon()
+        return CLOSED_PIPE
+    except _terminal.Unwritable as error:
+        _terminal.abandon()
+        _terminal.say(f"deltafold: {error}")
+        return _terminal.UNWRITABLE
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="deltafold", description="Merges recorded Chat Completions streams.", allow_abbrev=False)
+    parser.add_argument("--version", action=_Version, nargs=0, help="tell version, backend and build, and exit")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _merge.add(commands)
+    return parser
+
+
+class _Version(argparse.Action):
+    """``--version``: looked up only when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        _terminal.write(version_line().encode() + b"\n")
+        _terminal.flush()
+        parser.exit()
+
+
+def version_line() -> str:
+    """``deltafold VERSION (BACKEND backend, BUILD, PYTHON)``; the build is the tag of the wheel that was installed."""
+    try:
+        installed = distribution("deltafold")
+        number = installed.version
+        tags = [line[5:] for line in (installed.read_text("WHEEL") or "").splitlines() if line.startswith("Tag: ")]
+    except PackageNotFoundError:
+        number, tags = "of a source tree", []
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    build = f"build {' '.join(tags) or 'unknown'}"
+    return f"deltafold {number} ({BACKEND} backend, {build}, {python} on {platform.system()} {platform.machine()})"
