@@ -1,0 +1,61 @@
+# make install && .venv/bin/deltafold merge --pretty examples/openai-text.sse
+# make test
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+CARGO := $(shell command -v cargo)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+ifeq ($(CARGO),)
+export DELTAFOLD_TEST_PURE_ONLY := 1
+endif
+
+.PHONY: install test lint format bench bench-check fuzz wheel clean
+.DEFAULT_GOAL := install
+
+SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find _build rust -name target -prune -o -name '*.rs' -print -o -name '*.toml' -print -o -name '*.py' -print)
+
+install: $(VENV)/installed  ## the package, editable, with all that tests and checks need
+
+$(VENV)/installed: $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group dev --editable .
+	touch $@
+
+test: install  ## both implementations; without cargo on the path only the pure one
+ifneq ($(CARGO),)
+	cargo test --quiet --package deltafold-core
+endif
+	$(BIN)/python -m pytest -q -m 'not packaging' $(ARGS)
+
+lint: install  ## changes nothing
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+ifneq ($(CARGO),)
+	cargo fmt --all --check
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+endif
+
+format:  ## rewrites the sources as lint wants them
+	$(BIN)/ruff check --quiet --fix .
+	$(BIN)/ruff format --quiet .
+	cargo fmt --all
+
+bench: install  ## ratios to other ways of merging, and benches/ratios.svg
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python benches/compare.py --plot benches/ratios.svg $(ARGS)
+
+bench-check: install  ## instructions per chunk against benches/instructions.json; needs valgrind
+	$(BIN)/python scripts/callgrind.py --check $(ARGS)
+
+fuzz:  ## every target for a minute; needs cargo-fuzz and a nightly toolchain
+	cd rust/fuzz && for target in $$(cargo +nightly fuzz list); do cargo +nightly fuzz run $$target -- -max_total_time=60 || exit 1; done
+
+wheel: install  ## sdist and wheel in dist/
+	$(BIN)/python -m build --outdir dist
+
+clean:
+	rm -rf target dist build site .hypothesis .pytest_cache .mypy_cache .ruff_cache .benchmarks $(VENV)/installed
+	find python -name '*.so' -delete
