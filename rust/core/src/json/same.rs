@@ -19,7 +19,7 @@ pub fn fingerprint(tape: &Tape, text: &str, index: usize, state: &RandomState) -
             }
             Step::Key(at) => {
                 if let Some(object) = open.last_mut() {
-                    object.key = hash(state, b'k', tape.key(text, at).as_bytes());
+                    object.key = Some(hash(state, b'k', tape.key(text, at).as_bytes()));
                 }
                 return true;
             }
@@ -43,15 +43,15 @@ pub fn fingerprint(tape: &Tape, text: &str, index: usize, state: &RandomState) -
 #[derive(Default)]
 struct Folded {
     value: u128,
-    key: u128,
+    key: Option<u128>,
 }
 
 impl Folded {
     fn add(&mut self, state: &RandomState, child: u128) {
         let mut pair = [0; 32];
         pair[16..].copy_from_slice(&child.to_le_bytes());
-        if self.key != 0 {
-            pair[..16].copy_from_slice(&self.key.to_le_bytes());
+        if let Some(key) = self.key.take() {
+            pair[..16].copy_from_slice(&key.to_le_bytes());
             self.value = self.value.wrapping_add(hash(state, b'm', &pair));
         } else {
             pair[..16].copy_from_slice(&self.value.to_le_bytes());
