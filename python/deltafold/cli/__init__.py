@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="deltafold", description="Merges recorded Chat Completions streams.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="deltafold", description="Merges recorded Chat Completions streams.", allow_abbrev=False
+    )
     parser.add_argument("--version", action=_Version, nargs=0, help="tell version, backend and build, and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _merge.add(commands)

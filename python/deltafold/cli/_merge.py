@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from .. import ChatCompletionAccumulator, DeltafoldError
+from .. import ChatCompletionAccumulator
 from .._errors import escape
 from . import _terminal
 
@@ -23,15 +23,16 @@ A stream with an error gives what it brought until then. What was odd goes to st
 
 EPILOG = """\
 exit status:
-  0  every stream is complete
-  1  the output could not be written
-  2  unusable input: a file that cannot be read, a body that is neither an event stream nor a JSON
-     answer (not-sse), a payload that is no JSON object (bad-json), a limit passed (limit-exceeded);
-     also a wrong command line
-  3  truncated: a stream ended before [DONE] and before every choice had its finish reason
-  4  upstream error: the server reported an error in the stream or instead of it
-  A stream counts by its first error. With several files the worst of 2, 4, 3, 0, in this order.
-  130 after Ctrl-C, 141 when the reader of the output has gone.
+  0    every stream is complete
+  1    the output could not be written
+  2    unusable input: a file that cannot be read, a body that is neither an event stream nor a JSON
+       answer (not-sse), a payload that is no JSON object (bad-json), a limit passed (limit-exceeded);
+       also a wrong command line
+  3    truncated: a stream ended before [DONE] and before every choice had its finish reason
+  4    upstream error: the server reported an error in the stream or instead of it
+  130  interrupted by Ctrl-C
+  141  the reader of the output has gone
+A stream counts by its first error. Of several files the worst counts: 2, then 4, then 3.
 
 examples:
   deltafold merge --pretty recorded.sse
@@ -49,7 +50,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("files", nargs="*", default=["-"], metavar="FILE", help="a recorded body; - is standard input, the default")
+    parser.add_argument(
+        "files", nargs="*", default=["-"], metavar="FILE", help="a recorded body; - is standard input, the default"
+    )
     parser.add_argument("--pretty", action="store_true", help="indent the JSON for people")
     parser.set_defaults(run=run)
 
@@ -65,14 +68,13 @@ def _merge(path: str, pretty: bool) -> int:
     try:
         for piece in _terminal.pieces(path):
             accumulator.feed(piece)
-    except OSError as error:
-        _terminal.say(f"{name}: cannot be read: {error.strerror or error}")
+    except OSError as failure:
+        _terminal.say(f"{name}: cannot be read: {failure.strerror or failure}")
         return UNUSABLE
     accumulator.close()
     _print(accumulator.result_json(), pretty)
     _report(name, accumulator)
-    error = accumulator.error
-    return COMPLETE if error is None else STATUS.get(error.kind, UNUSABLE)
+    return COMPLETE if accumulator.error is None else STATUS.get(accumulator.error.kind, UNUSABLE)
 
 
 def _print(line: bytes, pretty: bool) -> None:
@@ -85,6 +87,5 @@ def _report(name: str, accumulator: ChatCompletionAccumulator) -> None:
     for kind, count, offset in accumulator.diagnostics:
         where = "" if offset is None else f", first at byte {offset}"
         _terminal.say(f"{name}: {kind}: {count}{where}")
-    error: DeltafoldError | None = accumulator.error
-    if error is not None:
-        _terminal.say(f"{name}: {error}")
+    if accumulator.error is not None:
+        _terminal.say(f"{name}: {accumulator.error}")

@@ -25,7 +25,7 @@ def pieces(path: str) -> Iterator[bytes]:
     if path == "-":
         if sys.stdin is None:
             raise OSError("standard input is closed")
-        while piece := sys.stdin.buffer.read1(PIECE):
+        while piece := os.read(sys.stdin.fileno(), PIECE):
             yield piece
         return
     with open(path, "rb", buffering=0) as file:
