@@ -18,7 +18,9 @@ import aiohttp
 import deltafold
 
 
-async def relay(session: aiohttp.ClientSession, request: str, body: dict[str, Any], send: Callable[[bytes], Awaitable[None]]) -> None:
+async def relay(
+    session: aiohttp.ClientSession, request: str, body: dict[str, Any], send: Callable[[bytes], Awaitable[None]]
+) -> None:
     accumulator = deltafold.ChatCompletionAccumulator()
     reason = "interrupted"
     try:

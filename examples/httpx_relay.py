@@ -18,7 +18,9 @@ import httpx
 import deltafold
 
 
-async def relay(client: httpx.AsyncClient, request: str, body: dict[str, Any], send: Callable[[bytes], Awaitable[None]]) -> None:
+async def relay(
+    client: httpx.AsyncClient, request: str, body: dict[str, Any], send: Callable[[bytes], Awaitable[None]]
+) -> None:
     accumulator = deltafold.ChatCompletionAccumulator()
     reason = "interrupted"
     try:
