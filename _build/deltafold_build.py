@@ -56,7 +56,9 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
     return name
 
 
-def build_editable(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
+def build_editable(
+    wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
+) -> str:
     mode = _mode(config_settings)
     if mode == "pure":
         _remove_extension()
@@ -109,7 +111,10 @@ def _prepare(hook: str, metadata_directory: str, config_settings: Settings) -> s
         name: str = getattr(_backend(mode), hook)(metadata_directory, _rest(config_settings))
         return name
     # hatchling hides this hook from pip, and a pure wheel is made faster than an explanation is read
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(Path(folder, build_wheel(folder, config_settings))) as wheel:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        zipfile.ZipFile(Path(folder, build_wheel(folder, config_settings))) as wheel,
+    ):
         members = [member for member in wheel.namelist() if ".dist-info/" in member]
         wheel.extractall(metadata_directory, members)
     return members[0].split("/")[0]
