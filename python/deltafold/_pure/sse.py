@@ -32,7 +32,7 @@ and no line end is ever looked for in bytes that were searched before (but once 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Union, final
+from typing import NamedTuple, TypeAlias, final
 
 from .._errors import LimitExceeded
 from .._types import Limits, ServerSentEvent
@@ -76,7 +76,10 @@ class SSEDecoder:
             raise TypeError(f"flush_incomplete must be a bool, not {type(flush_incomplete).__name__}")
         self._limit = (limits or Limits()).max_event_bytes
         self._flush_incomplete = flush_incomplete
-        self.reset()
+        self._closed = False
+        self._failed_at: int | None = None
+        self._id_bytes, self._id = b"", ""
+        self._machine = Machine(self._limit)
 
     def feed(self, piece: bytes | bytearray | memoryview) -> list[ServerSentEvent]:
         """Takes the stream's next bytes, cut anywhere; gives the events that they complete.
@@ -109,10 +112,10 @@ class SSEDecoder:
 
     def reset(self) -> None:
         """Forgets everything, the last event id and the counters too: ready for a new stream."""
-        self._machine = Machine(self._limit)
         self._closed = False
-        self._failed_at: int | None = None
+        self._failed_at = None
         self._id_bytes, self._id = b"", ""
+        self._machine = Machine(self._limit)
 
     @property
     def last_event_id(self) -> str:
@@ -203,7 +206,7 @@ class Oversize(NamedTuple):
     offset: int
 
 
-Item = Union[Event, ErrorField, RawLine, Oversize]
+Item: TypeAlias = Event | ErrorField | RawLine | Oversize
 
 
 class Rest(NamedTuple):
@@ -268,13 +271,20 @@ class Machine:
         self._begun = False
         self._swallow = False
         self._plain = True
-        self._new_event()
+        self._line = bytearray()
+        self._line_offset = 0
+        self._kind: bytes | None = None
+        self._keep = False
+        self._data: bytes | bytearray | None = None
+        self._data_size = 0
+        self._data_offset = 0
+        self._event = b""
         self._id = b""
         self._event_retry: int | None = None
-        self._new_line()
-        self._line_offset = 0
+        self._skip = False
+        self._skip_data = False
 
-    def feed(self, piece: bytes_) -> Iterator[Item]:
+    def feed(self, piece: bytes) -> Iterator[Item]:
         """Reads ``piece``, lazily; must be exhausted before the next ``feed``."""
         start, size = self.bytes, len(piece)
         at = 0 if self._begun else self._bom(piece)
@@ -318,8 +328,9 @@ class Machine:
                     if excess > 0:
                         at += min(max(len(part) - excess + 1, 1), len(part))
                         self.bytes = start + at
-                        if item := self._pass_limit():
-                            yield item
+                        oversize = self._pass_limit()
+                        if oversize is not None:
+                            yield oversize
                         continue
                     if not whole:
                         self._line += part
@@ -352,7 +363,7 @@ class Machine:
             oversize=self._skip,
         )
 
-    def _bom(self, piece: bytes_) -> int:
+    def _bom(self, piece: bytes) -> int:
         at = 0
         while at < len(piece):
             if piece[at] != BOM[len(self._line)]:
@@ -368,12 +379,12 @@ class Machine:
                 break
         return at
 
-    def _decide(self, part: bytes_, ended: bool) -> None:
+    def _decide(self, part: bytes, ended: bool) -> None:
         head = bytes(self._line) + part[:6]
         name, colon, _ = head.partition(b":")
         if head[0] == 58:
             self._kind = COMMENT
-        elif name in self._names and (colon or (ended and len(head) == len(self._line) + len(part) and name != ERROR)):
+        elif name in self._names and (colon or (ended and len(part) <= 6 and name != ERROR)):
             self._kind = self._names[self._names.index(name)]
         elif not ended and not colon and len(head) < 6 and any(known.startswith(head) for known in self._names):
             self._kind = OPEN
@@ -391,9 +402,9 @@ class Machine:
         if not self._keep and self._line:
             self._line = bytearray()
 
-    def _excess(self, part: bytes_) -> int:
+    def _excess(self, part: bytes) -> int:
         length = len(self._line) + len(part)
-        if self._kind is OPEN:
+        if self._kind is None or self._kind is OPEN:
             return 0
         if self._kind is OTHER:
             return length - (RAW_LINE_BYTES if self.data_seen else self._limit - self.raw_kept)
@@ -424,7 +435,7 @@ class Machine:
         self._skip, self._skip_data = True, had_data
         return Oversize(offset)
 
-    def _end_line(self, line: bytes_) -> Item | None:
+    def _end_line(self, line: bytes) -> Item | None:
         kind, kept = self._kind, self._keep
         self._new_line()
         if kind is None:
@@ -467,7 +478,7 @@ class Machine:
             return ErrorField(value, self._line_offset)
         return None
 
-    def _add_data(self, value: bytes_) -> Oversize | None:
+    def _add_data(self, value: bytes) -> Oversize | None:
         if self._size() + len(value) + 1 > self._limit:
             oversize = self._skip_event()
             self._skip_data = True
@@ -498,14 +509,13 @@ class Machine:
         return event
 
     def _new_event(self) -> None:
-        self._data: bytes | bytearray | None = None
+        self._data = None
         self._data_size = 0
-        self._data_offset = 0
         self._event = b""
         self._skip = False
         self._skip_data = False
 
     def _new_line(self) -> None:
         self._line = bytearray()
-        self._kind: bytes | None = None
+        self._kind = None
         self._keep = False
