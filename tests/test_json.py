@@ -99,7 +99,7 @@ def test_4301_digits_are_refused_whatever_the_interpreters_limit(digits_limit: i
     assert verdict('["' + "1" * 4301 + '"]') == "ok"
 
 
-@pytest.mark.parametrize("levels", [1, 2, 127, 128, 129, 1023, 1024, 1025, 3000, 200_000])
+@pytest.mark.parametrize("levels", [1, 2, 127, 128, 129, 1023, 1024, 1025, 3000, 30_000])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"\\n":', "}]")])
 def test_depth(levels: int, opening: str, closing: str) -> None:
     step = 2 if "[{" in opening else 1

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NoReturn
@@ -75,16 +76,11 @@ def parse(text: str, max_depth: int) -> tuple[Any, int]:
             pass
     if len(marks) > MAX_INTEGER_DIGITS and _TOO_LONG in marks:
         return _read(text, max_depth)
-    words: list[str] = []
-
-    def word(name: str) -> float:
-        words.append(name)
-        return float(name)
-
     halves = "\\ud" in text or "\\uD" in text
-    decoder = json.JSONDecoder(parse_constant=word, object_pairs_hook=_clean_keys if halves else None)
     try:
-        return decoder.decode(text), len(words)
+        if halves or "NaN" in text or "Infinity" in text:
+            return _decode_with_words(text, halves)
+        return _decode(text), 0
     except (ValueError, RecursionError):
         return _read(text, max_depth)
 
@@ -92,6 +88,18 @@ def parse(text: str, max_depth: int) -> tuple[Any, int]:
 _MARKS = bytes.maketrans(b"123456789{", b"000000000[")
 _LONG_FOR_ORJSON = b"0" * 19
 _TOO_LONG = b"0" * (MAX_INTEGER_DIGITS + 1)
+_decode = json.JSONDecoder().decode
+
+
+def _decode_with_words(text: str, halves: bool) -> tuple[Any, int]:
+    words: list[float] = []
+
+    def word(name: str) -> float:
+        words.append(float(name))
+        return words[-1]
+
+    decoder = json.JSONDecoder(parse_constant=word, object_pairs_hook=_clean_keys if halves else None)
+    return decoder.decode(text), len(words)
 
 
 def _clean_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -133,7 +141,8 @@ def _read(text: str, max_depth: int) -> tuple[Any, int]:
                 if first == "{":
                     key, at = _key(text, at)
                 continue
-            value, inner, key = inner, *(stack.pop() if stack else (None, ""))
+            value = inner
+            inner, key = stack.pop() if stack else (None, "")
             at += 1
         elif number := _NUMBER.match(text, at):
             value = float(number[0]) if number[1] or number[2] else _integer(text, at, number[0])
@@ -165,14 +174,15 @@ def _read(text: str, max_depth: int) -> tuple[Any, int]:
                     break
                 if mark != "]":
                     _bad(text, at)
+            value = inner
+            inner, key = stack.pop() if stack else (None, "")
             at += 1
-            value, inner, key = inner, *(stack.pop() if stack else (None, ""))
 
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WORD = re.compile(r"null|true|false|NaN|-?Infinity")
-_WORDS = {"null": None, "true": True, "false": False}
-_WORDS |= {name: float(name) for name in ("NaN", "Infinity", "-Infinity")}  # type: ignore[dict-item]
+_WORDS: dict[str, bool | float | None] = {"null": None, "true": True, "false": False}
+_WORDS |= {name: float(name) for name in ("NaN", "Infinity", "-Infinity")}
 _BLOCK = 600  # digits; no interpreter's limit is below 640
 
 
@@ -247,6 +257,9 @@ def compact(text: str) -> str:
     if "\\" in text:
         return _STRING_OR_SPACE.sub(r"\1", text)
     parts = text.split('"')
+    outside = "".join(parts[::2])
+    if outside.translate(_NO_SPACE) == outside:
+        return text
     parts[::2] = [part.translate(_NO_SPACE) for part in parts[::2]]
     return '"'.join(parts)
 
@@ -268,13 +281,15 @@ def members(text: str, start: int = 0) -> dict[str, tuple[int, int]]:
     at = _white(text, _white(text, start) + 1)
     while text[at] != "}":
         key, at = scanstring(text, at + 1, True)
-        at = _white(text, _white(text, at) + 1)
+        at = _COLON.match(text, at).end()  # type: ignore[union-attr]
         end = _skip(text, at)
         spans[key if key.isascii() else clean(key)[0]] = (at, end)
-        at = _white(text, end)
-        if text[at] == ",":
-            at = _white(text, at + 1)
+        at = _COMMA.match(text, end).end()  # type: ignore[union-attr]
     return spans
+
+
+_COLON = re.compile(r"[ \t\n\r]*:?[ \t\n\r]*")
+_COMMA = re.compile(r"[ \t\n\r]*,?[ \t\n\r]*")
 
 
 def elements(text: str, start: int = 0) -> list[tuple[int, int]]:
@@ -288,9 +303,7 @@ def elements(text: str, start: int = 0) -> list[tuple[int, int]]:
     while text[at] != "]":
         end = _skip(text, at)
         spans.append((at, end))
-        at = _white(text, end)
-        if text[at] == ",":
-            at = _white(text, at + 1)
+        at = _COMMA.match(text, end).end()  # type: ignore[union-attr]
     return spans
 
 
@@ -308,7 +321,7 @@ def _skip(text: str, at: int) -> int:
 
 
 # Numbers are not converted, which may be slow or refused: the length of their text stands for them.
-_skim = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len).scan_once  # type: ignore[arg-type]
+_skim = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len).scan_once  # type: ignore[attr-defined]
 _STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)
 
 
@@ -380,30 +393,32 @@ def _orjson_dumps(value: Any) -> bytes | None:
         written = orjson.dumps(value, option=_STRICT)
     except TypeError:
         return None
-    # It spells floats below 1e-4, and in some versions all exponents, in its own way.
-    return None if _ODD_FLOAT.search(written) else written
+    # It spells floats below 1e-4 in its own way, and in some versions those from 1e16 on.
+    odd = b"e-" in written or b"0.0000" in written or (_UNSIGNED and _UNSIGNED.search(written))
+    return None if odd else written
 
 
 if orjson is not None:
     _STRICT = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-_ODD_FLOAT = re.compile(rb"[0-9]e|0\.0000")
+    _UNSIGNED = None if orjson.dumps(1e16) == b"1e+16" else re.compile(rb"[0-9]e[0-9]")
 
 
 def _write(value: Any, *, words: bool = False, ordered: bool = False) -> str:
     """``dumps`` without recursion and without the interpreter's limit on digits; ``words`` for non-finite numbers,
     sorted keys if ``ordered``."""
     out: list[str] = []
-    stack: list[tuple[Any, str]] = []
+    stack: list[tuple[Any, Iterator[Any]]] = []
     inside: set[int] = set()
     while True:
         if isinstance(value, (dict, list, tuple)):
             if id(value) in inside:
                 raise ValueError("a container that holds itself")
             inside.add(id(value))
-            is_dict = isinstance(value, dict)
-            children = iter(sorted(value.items()) if ordered else value.items()) if is_dict else iter(value)
-            out.append("{" if is_dict else "[")
-            stack.append((value, children))  # type: ignore[arg-type]
+            children: Iterable[Any] = value
+            if isinstance(value, dict):
+                children = sorted(value.items()) if ordered else value.items()
+            out.append("{" if isinstance(value, dict) else "[")
+            stack.append((value, iter(children)))
         elif isinstance(value, int) and not isinstance(value, bool):
             out.append(_digits(value))
         elif isinstance(value, float) and not (words or abs(value) < float("inf")):
@@ -412,7 +427,7 @@ def _write(value: Any, *, words: bool = False, ordered: bool = False) -> str:
             out.append((_encode_sorted if words else _encode)(value))
         while stack:
             container, children = stack[-1]
-            if (child := next(children, _END)) is not _END:  # type: ignore[call-overload]
+            if (child := next(children, _END)) is not _END:
                 if out[-1] not in ("{", "["):
                     out.append(",")
                 if isinstance(container, dict):
@@ -427,7 +442,7 @@ def _write(value: Any, *, words: bool = False, ordered: bool = False) -> str:
             return clean("".join(out))[0]
 
 
-_END = object()
+_END: Any = object()
 
 
 def _digits(value: int) -> str:
