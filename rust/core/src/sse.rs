@@ -24,7 +24,8 @@
 //!
 //! Nothing is copied that need not be: a line whole in its piece is read there, and the first `data` value of an event stays
 //! in the piece (`held`, a range) until a second one or the end of the piece makes a copy necessary. What is
-//! copied goes to `line` or `data`, and moves to `out` when an item hands it out, until the next call.
+//! copied goes to `line`, which becomes `data` (from `data_from`) for a first value, or to `data`; and moves to `out` when an
+//! item hands it out, until the next call.
 //!
 //! Work is linear: no line end is ever looked for in bytes that were searched before (but once more after a limit, and
 //! where [`Machine::simple`] declines), and an unfinished line grows by appending.
@@ -122,6 +123,7 @@ pub struct Machine {
 
     has_data: bool,
     data: Vec<u8>,
+    data_from: usize,
     data_size: usize,
     data_offset: u64,
     event: Vec<u8>,
@@ -167,6 +169,7 @@ impl Machine {
             line_offset: 0,
             has_data: false,
             data: Vec::new(),
+            data_from: 0,
             data_size: 0,
             data_offset: 0,
             event: Vec::new(),
@@ -249,7 +252,7 @@ impl Machine {
     pub fn rest(&self) -> Rest<'_> {
         let inside = self.kind != Kind::Start;
         Rest {
-            data: self.has_data.then_some(&self.data),
+            data: self.has_data.then(|| &self.data[self.data_from..]),
             event: &self.event,
             data_offset: self.has_data.then_some(self.data_offset),
             line: self.keep.then_some(&self.line),
@@ -475,6 +478,7 @@ impl Machine {
         self.skip_data = self.has_data;
         self.has_data = false;
         self.data = Vec::new();
+        self.data_from = 0;
         self.data_size = 0;
         reuse(&mut self.event);
         *held = None;
@@ -567,9 +571,9 @@ impl Machine {
         self.data_offset = self.line_offset;
         match value {
             Text::Piece(range) => *held = Some(range),
-            Text::Out(_) => {
-                self.look(length);
-                self.data.extend_from_slice(value.of(piece, &self.out));
+            Text::Out(from) => {
+                std::mem::swap(&mut self.data, &mut self.out);
+                self.data_from = from;
             }
         }
         None
@@ -587,7 +591,7 @@ impl Machine {
                 Some(range) => Text::Piece(range),
                 None => {
                     std::mem::swap(&mut self.data, &mut self.out);
-                    Text::Out(0)
+                    Text::Out(self.data_from)
                 }
             };
             found = Some(Found::Event { data, offset: self.data_offset, retry: self.event_retry.take() });
@@ -597,6 +601,7 @@ impl Machine {
         }
         self.has_data = false;
         reuse(&mut self.data);
+        self.data_from = 0;
         self.data_size = 0;
         reuse(&mut self.event);
         self.skip = false;
