@@ -19,10 +19,13 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
 mod same;
+mod scan;
 #[cfg(test)]
 mod tests;
 mod text;
 mod write;
+
+use scan::{byte, has, key_hash, number_end, skip_white, string_end};
 
 pub use same::fingerprint;
 pub use text::{Piece, compact, compact_len, unescape};
@@ -189,7 +192,11 @@ impl Tape {
     #[inline]
     pub fn members(&self, index: usize) -> impl Iterator<Item = (usize, usize)> + use<'_> {
         let node = self.nodes[index];
-        let end = if node.kind == Kind::Object { node.next as usize } else { 0 };
+        let end = if node.kind == Kind::Object {
+            node.next as usize
+        } else {
+            0
+        };
         let mut at = index + 1;
         std::iter::from_fn(move || {
             while at < end {
@@ -207,7 +214,11 @@ impl Tape {
     #[inline]
     pub fn items(&self, index: usize) -> impl Iterator<Item = usize> + use<'_> {
         let node = self.nodes[index];
-        let end = if node.kind == Kind::Array { node.next as usize } else { 0 };
+        let end = if node.kind == Kind::Array {
+            node.next as usize
+        } else {
+            0
+        };
         let mut at = index + 1;
         std::iter::from_fn(move || {
             let item = at;
@@ -231,7 +242,9 @@ impl Tape {
                 open.push((value, value + 1));
             }
             value = loop {
-                let Some((container, at)) = open.last_mut() else { return };
+                let Some((container, at)) = open.last_mut() else {
+                    return;
+                };
                 let child = *at;
                 if child == self.nodes[*container].next as usize {
                     on(Step::Close(*container));
@@ -271,9 +284,19 @@ impl Tape {
                     let object = opening == b'{';
                     let node = self.nodes.len() as u32;
                     let kind = if object { Kind::Object } else { Kind::Array };
-                    self.nodes.push(Node { start: start as u32, end: 0, next: 0, kind, flags: 0 });
+                    self.nodes.push(Node {
+                        start: start as u32,
+                        end: 0,
+                        next: 0,
+                        kind,
+                        flags: 0,
+                    });
                     self.frames.push(frame);
-                    frame = Frame { node, object, ..Frame::default() };
+                    frame = Frame {
+                        node,
+                        object,
+                        ..Frame::default()
+                    };
                     at = skip_white(bytes, at + 1, &mut frame.flags);
                     if byte(bytes, at) != opening + 2 {
                         if object {
@@ -301,13 +324,23 @@ impl Tape {
                     };
                     at += length;
                     self.words += usize::from(kind == Kind::NonFinite);
-                    self.push(&mut frame, start, at, kind, if kind == Kind::NonFinite { RAW } else { 0 });
+                    self.push(
+                        &mut frame,
+                        start,
+                        at,
+                        kind,
+                        if kind == Kind::NonFinite { RAW } else { 0 },
+                    );
                 }
             }
             loop {
                 at = skip_white(bytes, at, &mut frame.flags);
                 if self.frames.is_empty() {
-                    return if at == bytes.len() { Ok(()) } else { Err(Fault::Bad { at }) };
+                    return if at == bytes.len() {
+                        Ok(())
+                    } else {
+                        Err(Fault::Bad { at })
+                    };
                 }
                 let found = byte(bytes, at);
                 if found == b',' {
@@ -330,7 +363,13 @@ impl Tape {
     fn push(&mut self, frame: &mut Frame, start: usize, end: usize, kind: Kind, flags: u8) {
         frame.flags |= flags;
         let next = self.nodes.len() as u32 + 1;
-        self.nodes.push(Node { start: start as u32, end: end as u32, next, kind, flags });
+        self.nodes.push(Node {
+            start: start as u32,
+            end: end as u32,
+            next,
+            kind,
+            flags,
+        });
     }
 
     /// Reads `"key" :` and gives the offset of the value.
@@ -403,7 +442,10 @@ impl Tape {
             for (nth, &(_, later)) in run.iter().enumerate().skip(1) {
                 let later = later as usize;
                 let name = self.key(text, later);
-                let first = run[..nth].iter().map(|&(_, key)| key as usize).find(|&key| self.key(text, key) == name);
+                let first = run[..nth]
+                    .iter()
+                    .map(|&(_, key)| key as usize)
+                    .find(|&key| self.key(text, key) == name);
                 if let Some(first) = first {
                     self.nodes[first].next = later as u32 + 1;
                     self.nodes[later].flags |= DEAD;
@@ -477,177 +519,4 @@ struct Frame {
     object: bool,
     unsettled: bool,
     flags: u8,
-}
-
-/// The byte at `at`; NUL, which no token begins with, past the end.
-#[inline(always)]
-fn byte(bytes: &[u8], at: usize) -> u8 {
-    bytes.get(at).copied().unwrap_or(0)
-}
-
-#[inline(always)]
-fn has<const N: usize>(bytes: &[u8], at: usize, word: &[u8; N]) -> bool {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()) == Some(word)
-}
-
-#[inline(always)]
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|eight| u64::from_le_bytes(*eight))
-}
-
-#[inline(always)]
-fn skip_white(bytes: &[u8], at: usize, flags: &mut u8) -> usize {
-    if byte(bytes, at) > b' ' { at } else { skip_white_slowly(bytes, at, flags) }
-}
-
-#[inline]
-fn skip_white_slowly(bytes: &[u8], mut at: usize, flags: &mut u8) -> usize {
-    while matches!(byte(bytes, at), b' ' | b'\t' | b'\n' | b'\r') {
-        *flags |= SPACED;
-        at += 1;
-    }
-    at
-}
-
-const ONES: u64 = u64::from_ne_bytes([1; 8]);
-const HIGHS: u64 = ONES << 7;
-
-/// The high bit of the first byte that is a quote, a backslash or a control character; bits above it mean nothing.
-#[inline(always)]
-fn stops(word: u64) -> u64 {
-    // With bit 1 flipped the quote (0x22) is 0x20, the space 0x22, and the controls are still below 0x20.
-    let quote = word ^ (ONES * 2);
-    let slash = word ^ (ONES * b'\\' as u64);
-    ((quote.wrapping_sub(ONES * 0x21) & !quote) | (slash.wrapping_sub(ONES) & !slash)) & HIGHS
-}
-
-/// The offset of the first quote, backslash or control character, or of the end.
-#[inline(always)]
-pub(crate) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(word) = word(bytes, at) {
-        let stops = stops(word);
-        if stops != 0 {
-            return at + (stops.trailing_zeros() / 8) as usize;
-        }
-        at += 8;
-    }
-    while at < bytes.len() && !matches!(bytes[at], b'"' | b'\\' | 0..=0x1f) {
-        at += 1;
-    }
-    at
-}
-
-/// The offset of the quote that ends the string whose text begins at `at`, and the string's flags.
-#[inline(always)]
-fn string_end(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
-    let at = find_stop(bytes, at);
-    match byte(bytes, at) {
-        b'"' => Some((at, 0)),
-        b'\\' => escaped_end(bytes, at),
-        _ => None,
-    }
-}
-
-#[inline(never)]
-fn escaped_end(bytes: &[u8], mut at: usize) -> Option<(usize, u8)> {
-    let mut flags = ESCAPED;
-    loop {
-        match byte(bytes, at) {
-            b'"' => return Some((at, flags)),
-            b'\\' => {
-                at += match byte(bytes, at + 1) {
-                    b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 2,
-                    b'u' => match text::hex4(bytes, at + 2)? {
-                        0xd800..=0xdbff if text::low_half(bytes, at + 6).is_some() => 12,
-                        0xd800..=0xdfff => {
-                            flags |= HALF;
-                            6
-                        }
-                        _ => 6,
-                    },
-                    _ => return None,
-                }
-            }
-            _ => return None,
-        }
-        at = find_stop(bytes, at);
-    }
-}
-
-/// Six bits of the key's length and first eight bytes; equal keys have equal ones.
-#[inline(always)]
-fn key_hash(bytes: &[u8], start: usize, end: usize) -> u32 {
-    let length = end - start;
-    let head = match word(bytes, start) {
-        Some(word) if length >= 8 => word,
-        Some(word) => word & !(u64::MAX << (8 * length)),
-        None => bytes[start..end].iter().rev().fold(0, |head, &byte| head << 8 | u64::from(byte)),
-    };
-    let mixed = (head ^ (length as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 58) as u32
-}
-
-/// The offset behind the digits that begin at `at`.
-#[inline(always)]
-fn digits_end(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(word) = word(bytes, at) {
-        let digits = word ^ (ONES * b'0' as u64);
-        // A byte is no digit if it was above 9, or adding 0x76 carried it to 0x80.
-        let others = (digits | (digits & !HIGHS).wrapping_add(ONES * 0x76)) & HIGHS;
-        if others != 0 {
-            return at + (others.trailing_zeros() / 8) as usize;
-        }
-        at += 8;
-    }
-    while byte(bytes, at).is_ascii_digit() {
-        at += 1;
-    }
-    at
-}
-
-/// The end, kind and flags of the longest number (or `-Infinity`) that begins at `start`.
-#[inline(always)]
-fn number_end(bytes: &[u8], start: usize) -> Result<(usize, Kind, u8), Fault> {
-    let whole = start + usize::from(bytes[start] == b'-');
-    let mut at = match byte(bytes, whole) {
-        b'0' => whole + 1,
-        b'1'..=b'9' => digits_end(bytes, whole),
-        b'I' if has(bytes, start, b"-Infinity") => return Ok((start + 9, Kind::NonFinite, RAW)),
-        _ => return Err(Fault::Bad { at: start }),
-    };
-    let point = at;
-    if byte(bytes, point) == b'.' {
-        let end = digits_end(bytes, point + 1);
-        if end > point + 1 {
-            at = end;
-        }
-    }
-    let mantissa = at;
-    if byte(bytes, at) | 0x20 == b'e' {
-        let digits = at + 1 + usize::from(matches!(byte(bytes, at + 1), b'+' | b'-'));
-        let end = digits_end(bytes, digits);
-        if end > digits {
-            at = end;
-        }
-    }
-    if at == point {
-        if point - whole > MAX_INTEGER_DIGITS {
-            return Err(Fault::Bad { at: start });
-        }
-        let minus_zero = whole > start && bytes[whole] == b'0';
-        return Ok((at, Kind::Int, if minus_zero { RAW } else { 0 }));
-    }
-    let canonical = at == mantissa && is_canonical(&bytes[whole..point], &bytes[point + 1..mantissa]);
-    Ok((at, Kind::Float, if canonical { 0 } else { RAW }))
-}
-
-/// Whether a float without exponent is surely spelled as `repr` spells it. Doubles keep all decimals of 15 digits
-/// apart, so nothing shorter than these digits reads as the same double; the rest is where `repr` puts the point.
-fn is_canonical(whole: &[u8], fraction: &[u8]) -> bool {
-    let small = whole == b"0";
-    let digits = fraction.len() + if small { 0 } else { whole.len() };
-    let [tenths @ .., last] = fraction else { return false };
-    digits <= 15
-        && (tenths.is_empty() || *last != b'0')
-        && (!small || fraction.len() <= 4 || fraction[..4] != *b"0000")
 }

@@ -1,7 +1,10 @@
+use super::scan::{digits_end, find_stop};
 use super::*;
 use std::hash::RandomState;
 use std::hint::black_box;
 use std::time::Instant;
+
+mod naive;
 
 const CHUNK: &str = r#"{"id":"chatcmpl-BHGe1wuBfUPDaGOWtXjZUvQ5J7Smn","object":"chat.completion.chunk","created":1743452345,"model":"gpt-4o-mini-2024-07-18","service_tier":"default","system_fingerprint":"fp_b376dfbbd5","choices":[{"index":0,"delta":{"content":" Rome"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"3bBxYl3k1Wq5z"}"#;
 
@@ -27,7 +30,9 @@ fn print(text: &str, state: &RandomState) -> u128 {
 fn cases() {
     let table = include_str!("../../../../tests/cases/json.tsv");
     for line in table.lines().filter(|line| !line.starts_with('#')) {
-        let [verdict, text, wanted, name] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let [verdict, text, wanted, name] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
         let text = unpack(text);
         let found = match canonical(&text) {
             Ok(_) => "ok".to_owned(),
@@ -35,9 +40,17 @@ fn cases() {
             Err(Fault::TooDeep { at }) => format!("deep {at}"),
         };
         assert_eq!(found, verdict, "{name}");
-        assert_eq!(naive::canonical(&text, 128).map(|it| it.0), canonical(&text), "{name}");
+        assert_eq!(
+            naive::canonical(&text, 128).map(|it| it.0),
+            canonical(&text),
+            "{name}"
+        );
         if verdict == "ok" {
-            let wanted = if wanted == "=" { text.clone() } else { unpack(wanted) };
+            let wanted = if wanted == "=" {
+                text.clone()
+            } else {
+                unpack(wanted)
+            };
             assert_eq!(canonical(&text).unwrap(), wanted, "{name}");
         }
     }
@@ -48,8 +61,10 @@ fn unpack(column: &str) -> String {
     let mut bytes = Vec::new();
     for run in column.split(' ').filter(|run| *run != "-") {
         let (hex, count) = run.split_once('*').unwrap_or((run, "1"));
-        let unit: Vec<u8> =
-            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+        let unit: Vec<u8> = (0..hex.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+            .collect();
         bytes.extend(unit.repeat(count.parse().unwrap()));
     }
     String::from_utf8(bytes).unwrap()
@@ -58,14 +73,58 @@ fn unpack(column: &str) -> String {
 #[test]
 fn parse_matches_naive() {
     let parts = [
-        "[", "[", "{", "{", "]", "]", "}", "}", ",", ",", ":", "{\"a\":", "\"a\"", "\"b\":", "\"\\u0061\":", "\"a\":1,",
-        "\"\\ud800\"", "\"\\ud83d\\ude00\"", "\"\\udc00\":", "\"\u{fffd}\":", "\"", "\\", "\\u", "1", "-", "0", "-0", "1.5",
-        "2.50", "1e400", "1E-7", ".", "e", "NaN", "-Infinity", "null", "true", "false", " ", "\n", "\u{1}", "é", "\u{2028}",
+        "[",
+        "[",
+        "{",
+        "{",
+        "]",
+        "]",
+        "}",
+        "}",
+        ",",
+        ",",
+        ":",
+        "{\"a\":",
+        "\"a\"",
+        "\"b\":",
+        "\"\\u0061\":",
+        "\"a\":1,",
+        "\"\\ud800\"",
+        "\"\\ud83d\\ude00\"",
+        "\"\\udc00\":",
+        "\"\u{fffd}\":",
+        "\"",
+        "\\",
+        "\\u",
+        "1",
+        "-",
+        "0",
+        "-0",
+        "1.5",
+        "2.50",
+        "1e400",
+        "1E-7",
+        ".",
+        "e",
+        "NaN",
+        "-Infinity",
+        "null",
+        "true",
+        "false",
+        " ",
+        "\n",
+        "\u{1}",
+        "é",
+        "\u{2028}",
     ];
     let mut random = Random(7);
     let mut tape = Tape::new();
     for round in 0..200_000 {
-        let mut text = if round % 2 == 0 { random.json(4) } else { String::new() };
+        let mut text = if round % 2 == 0 {
+            random.json(4)
+        } else {
+            String::new()
+        };
         for _ in 0..random.below(if round % 2 == 0 { 3 } else { 12 }) {
             let part = parts[random.below(parts.len())];
             let mut at = random.below(text.len() + 1);
@@ -81,7 +140,11 @@ fn parse_matches_naive() {
         }
         let found = tape.parse(&text, 3);
         let wanted = naive::canonical(&text, 3);
-        assert_eq!(found, wanted.as_ref().map(|_| ()).map_err(|fault| *fault), "{text}");
+        assert_eq!(
+            found,
+            wanted.as_ref().map(|_| ()).map_err(|fault| *fault),
+            "{text}"
+        );
         if let Ok((wanted, words)) = wanted {
             let mut out = String::new();
             write_canonical(&tape, &text, 0, &mut out);
@@ -106,7 +169,9 @@ fn check_flags(tape: &Tape, text: &str) {
             write_canonical(tape, text, index, &mut out);
             assert_eq!(out, short, "{text}");
         }
-        let half = tape.nodes()[index + 1..node.next as usize].iter().any(|node| node.flags & HALF != 0);
+        let half = tape.nodes()[index + 1..node.next as usize]
+            .iter()
+            .any(|node| node.flags & HALF != 0);
         assert_eq!(half, node.flags & HALF != 0, "{text}");
     }
 }
@@ -117,14 +182,25 @@ fn strings_are_scanned_like_byte_by_byte() {
         for filler in ["x", " ", "!", "#", "[", "]", "\u{7f}", "é", "€", "😀"] {
             for length in 0..40 {
                 let text = format!("{}{stop}{}", filler.repeat(length), "\"".repeat(9));
-                assert_eq!(find_stop(text.as_bytes(), 0), length * filler.len(), "{text:?}");
-                assert_eq!(find_stop(&text.as_bytes()[..length * filler.len()], 0), length * filler.len());
+                assert_eq!(
+                    find_stop(text.as_bytes(), 0),
+                    length * filler.len(),
+                    "{text:?}"
+                );
+                assert_eq!(
+                    find_stop(&text.as_bytes()[..length * filler.len()], 0),
+                    length * filler.len()
+                );
             }
         }
     }
     for byte in 0..=255 {
         let digits = [b'1', b'9', byte, b'0', b'1', b'2', b'3', b'4', b'x'];
-        assert_eq!(digits_end(&digits, 0), if byte.is_ascii_digit() { 8 } else { 2 }, "{byte}");
+        assert_eq!(
+            digits_end(&digits, 0),
+            if byte.is_ascii_digit() { 8 } else { 2 },
+            "{byte}"
+        );
     }
 }
 
@@ -142,14 +218,23 @@ fn a_million_levels() {
     assert_eq!(out.len(), 2_000_000);
     let state = RandomState::new();
     assert_eq!(fingerprint(&tape, &text, 0, &state), print(&out, &state));
-    assert_eq!(Tape::new().parse(&text, 999_999), Err(Fault::TooDeep { at: 1_999_998 }));
+    assert_eq!(
+        Tape::new().parse(&text, 999_999),
+        Err(Fault::TooDeep { at: 1_999_998 })
+    );
 }
 
 #[test]
 fn many_keys_take_linear_time() {
     // Keys of one hash bit and one length: compared with each other they would take minutes.
-    let keys: Vec<String> = (0..100_000).map(|n| format!("same-beginning-{n:06}")).collect();
-    let members: Vec<String> = keys.iter().chain(&keys).map(|key| format!("\"{key}\":0")).collect();
+    let keys: Vec<String> = (0..100_000)
+        .map(|n| format!("same-beginning-{n:06}"))
+        .collect();
+    let members: Vec<String> = keys
+        .iter()
+        .chain(&keys)
+        .map(|key| format!("\"{key}\":0"))
+        .collect();
     let text = format!("{{{}}}", members.join(","));
     let tape = parsed(&text);
     assert_eq!(tape.members(0).count(), 100_000);
@@ -160,12 +245,19 @@ fn many_keys_take_linear_time() {
 fn members_and_items() {
     let text = r#"{"a":[1,[2],"x"],"b":{},"a":{"c":null}}"#;
     let tape = parsed(text);
-    let found: Vec<_> =
-        tape.members(0).map(|(key, value)| (tape.key(text, key), tape.slice(text, value))).collect();
+    let found: Vec<_> = tape
+        .members(0)
+        .map(|(key, value)| (tape.key(text, key), tape.slice(text, value)))
+        .collect();
     assert_eq!(found, [("a".into(), r#"{"c":null}"#), ("b".into(), "{}")]);
     let text = "[1, [2, 3], {\"a\": 4}, \"x\"]";
     let tape = parsed(text);
-    assert_eq!(tape.items(0).map(|item| tape.slice(text, item)).collect::<Vec<_>>(), ["1", "[2, 3]", "{\"a\": 4}", "x"]);
+    assert_eq!(
+        tape.items(0)
+            .map(|item| tape.slice(text, item))
+            .collect::<Vec<_>>(),
+        ["1", "[2, 3]", "{\"a\": 4}", "x"]
+    );
     assert_eq!((tape.members(0).count(), tape.items(1).count()), (0, 0));
 }
 
@@ -173,7 +265,10 @@ fn members_and_items() {
 fn keys_and_strings_are_borrowed_unless_escaped() {
     let text = r#"{"k":"plain","\u006b2":"a\ud83d\ude00\ud83d"}"#;
     let tape = parsed(text);
-    let (first, second) = (tape.members(0).next().unwrap(), tape.members(0).nth(1).unwrap());
+    let (first, second) = (
+        tape.members(0).next().unwrap(),
+        tape.members(0).nth(1).unwrap(),
+    );
     assert!(matches!(tape.string(text, first.1), Cow::Borrowed("plain")));
     assert_eq!(tape.key(text, second.0), "k2");
     assert_eq!(tape.string(text, second.1), "a😀\u{fffd}");
@@ -182,7 +277,19 @@ fn keys_and_strings_are_borrowed_unless_escaped() {
 
 #[test]
 fn unescape_and_compact_take_anything() {
-    for raw in ["\\", "\\u", "\\u12", "\\x", "a\\ud800\\", "\\ud800\\u12", "\"", "\"\\", "\"\\\"", " \" \\é", "é\\é"] {
+    for raw in [
+        "\\",
+        "\\u",
+        "\\u12",
+        "\\x",
+        "a\\ud800\\",
+        "\\ud800\\u12",
+        "\"",
+        "\"\\",
+        "\"\\\"",
+        " \" \\é",
+        "é\\é",
+    ] {
         unescape(raw, |piece| {
             black_box(piece);
         });
@@ -193,11 +300,29 @@ fn unescape_and_compact_take_anything() {
 #[test]
 fn floats_are_written_as_repr_does() {
     for (value, wanted) in [
-        (0.0, "0.0"), (-0.0, "-0.0"), (1.0, "1.0"), (0.1, "0.1"), (-2.5, "-2.5"), (100.0, "100.0"), (123456.789, "123456.789"),
-        (1e15, "1000000000000000.0"), (9999999999999998.0, "9999999999999998.0"), (1e16, "1e+16"), (1.5e16, "1.5e+16"),
-        (1e22, "1e+22"), (1e-4, "0.0001"), (1.25e-4, "0.000125"), (1e-5, "1e-05"), (1.5e-7, "1.5e-07"), (5e-324, "5e-324"),
-        (1.7976931348623157e308, "1.7976931348623157e+308"), (0.1 + 0.2, "0.30000000000000004"), (1e100, "1e+100"),
-        (f64::NAN, "null"), (f64::INFINITY, "null"), (f64::NEG_INFINITY, "null"),
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (1.0, "1.0"),
+        (0.1, "0.1"),
+        (-2.5, "-2.5"),
+        (100.0, "100.0"),
+        (123456.789, "123456.789"),
+        (1e15, "1000000000000000.0"),
+        (9999999999999998.0, "9999999999999998.0"),
+        (1e16, "1e+16"),
+        (1.5e16, "1.5e+16"),
+        (1e22, "1e+22"),
+        (1e-4, "0.0001"),
+        (1.25e-4, "0.000125"),
+        (1e-5, "1e-05"),
+        (1.5e-7, "1.5e-07"),
+        (5e-324, "5e-324"),
+        (1.7976931348623157e308, "1.7976931348623157e+308"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (1e100, "1e+100"),
+        (f64::NAN, "null"),
+        (f64::INFINITY, "null"),
+        (f64::NEG_INFINITY, "null"),
     ] {
         let mut out = String::new();
         write_float(value, &mut out);
@@ -221,23 +346,46 @@ fn a_float_copied_is_the_float_written() {
 
 #[test]
 fn numbers() {
-    for (text, number, zero) in
-        [("0", 0.0, true), ("-0", 0.0, true), ("0.00e5", 0.0, true), ("1e-400", 0.0, true), ("-7", -7.0, false)]
-    {
-        assert_eq!((parsed(text).node(0).number(text), parsed(text).node(0).is_zero(text)), (number, zero), "{text}");
+    for (text, number, zero) in [
+        ("0", 0.0, true),
+        ("-0", 0.0, true),
+        ("0.00e5", 0.0, true),
+        ("1e-400", 0.0, true),
+        ("-7", -7.0, false),
+    ] {
+        assert_eq!(
+            (
+                parsed(text).node(0).number(text),
+                parsed(text).node(0).is_zero(text)
+            ),
+            (number, zero),
+            "{text}"
+        );
     }
     assert_eq!(parsed("1e400").node(0).number("1e400"), f64::INFINITY);
     assert!(parsed("NaN").node(0).number("NaN").is_nan());
-    assert_eq!(parsed("-Infinity").node(0).number("-Infinity"), f64::NEG_INFINITY);
-    assert_eq!((parsed("1e400").node(0).kind, parsed("-0").node(0).kind), (Kind::Float, Kind::Int));
+    assert_eq!(
+        parsed("-Infinity").node(0).number("-Infinity"),
+        f64::NEG_INFINITY
+    );
+    assert_eq!(
+        (parsed("1e400").node(0).kind, parsed("-0").node(0).kind),
+        (Kind::Float, Kind::Int)
+    );
 }
 
 #[test]
 fn fingerprints_of_equal_values() {
     let state = RandomState::new();
     for (one, other) in [
-        ("-0", "0"), ("1.0", "1e0"), ("NaN", " NaN"), ("1e400", "Infinity"), (r#""a""#, r#""\u0061""#),
-        (r#""\ud800""#, "\"\u{fffd}\""), (r#"{"a":1,"b":[2]}"#, r#"{"b":[ 2 ],"a":1}"#), (r#"{"a":0,"a":1}"#, r#"{"a":1}"#),
+        ("-0", "0"),
+        ("1.0", "1e0"),
+        ("NaN", " NaN"),
+        ("1e400", "Infinity"),
+        (r#""a""#, r#""\u0061""#),
+        (r#""\ud800""#, "\"\u{fffd}\""),
+        (r#"{"a":1,"b":[2]}"#, r#"{"b":[ 2 ],"a":1}"#),
+        (r#"{"a":0,"a":1}"#, r#"{"a":1}"#),
         (r#"[{"x":{"p":1,"q":2}}]"#, r#"[{"x":{"q":2,"p":1}}]"#),
     ] {
         assert_eq!(print(one, &state), print(other, &state), "{one} {other}");
@@ -248,10 +396,43 @@ fn fingerprints_of_equal_values() {
 fn fingerprints_of_values_that_differ() {
     let state = RandomState::new();
     let texts = [
-        "0", "1", "1.0", "-1", "-0.0", "0.0", "true", "false", "null", "NaN", "Infinity", "-Infinity", r#""1""#, r#""""#, r#""null""#,
-        r#""a""#, "[]", "{}", "[1]", "[[1]]", "[1,2]", "[2,1]", "[[1],2]", "[[],[]]", "[[[]]]", "[{}]", r#"{"a":1}"#,
-        r#"{"a":2}"#, r#"{"b":1}"#, r#"{"a":1,"b":2}"#, r#"{"a":2,"b":1}"#, r#"["a",1]"#, r#"{"a":{"b":1}}"#, r#"{"a":{},"b":1}"#,
-        "18446744073709551616", "18446744073709551617", "18446744073709551616.0",
+        "0",
+        "1",
+        "1.0",
+        "-1",
+        "-0.0",
+        "0.0",
+        "true",
+        "false",
+        "null",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        r#""1""#,
+        r#""""#,
+        r#""null""#,
+        r#""a""#,
+        "[]",
+        "{}",
+        "[1]",
+        "[[1]]",
+        "[1,2]",
+        "[2,1]",
+        "[[1],2]",
+        "[[],[]]",
+        "[[[]]]",
+        "[{}]",
+        r#"{"a":1}"#,
+        r#"{"a":2}"#,
+        r#"{"b":1}"#,
+        r#"{"a":1,"b":2}"#,
+        r#"{"a":2,"b":1}"#,
+        r#"["a",1]"#,
+        r#"{"a":{"b":1}}"#,
+        r#"{"a":{},"b":1}"#,
+        "18446744073709551616",
+        "18446744073709551617",
+        "18446744073709551616.0",
     ];
     for (nth, one) in texts.iter().enumerate() {
         for other in &texts[..nth] {
@@ -264,13 +445,24 @@ fn fingerprints_of_values_that_differ() {
 fn a_reused_tape_allocates_nothing() {
     let mut tape = Tape::new();
     tape.parse(CHUNK, 128).unwrap();
-    let before = (tape.nodes.capacity(), tape.frames.capacity(), tape.nodes.as_ptr());
+    let before = (
+        tape.nodes.capacity(),
+        tape.frames.capacity(),
+        tape.nodes.as_ptr(),
+    );
     for _ in 0..100 {
         tape.parse(CHUNK, 128).unwrap();
         tape.parse("[x", 128).unwrap_err();
         assert!(tape.nodes().is_empty());
     }
-    assert_eq!(before, (tape.nodes.capacity(), tape.frames.capacity(), tape.nodes.as_ptr()));
+    assert_eq!(
+        before,
+        (
+            tape.nodes.capacity(),
+            tape.frames.capacity(),
+            tape.nodes.as_ptr()
+        )
+    );
 }
 
 #[test]
@@ -295,12 +487,17 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         (self.0 >> 33) as usize % bound.max(1)
     }
 
     fn digits(&mut self, most: usize) -> String {
-        (0..1 + self.below(most)).map(|_| [b'0', b'0', b'1', b'5', b'9'][self.below(5)] as char).collect()
+        (0..1 + self.below(most))
+            .map(|_| [b'0', b'0', b'1', b'5', b'9'][self.below(5)] as char)
+            .collect()
     }
 
     fn json(&mut self, depth: usize) -> String {
@@ -309,187 +506,38 @@ impl Random {
         match self.below(if depth == 0 { 5 } else { 9 }) {
             0 => format!("{}{}", ["", "-"][self.below(2)], self.below(3)),
             1 => format!("{}.{}", self.below(200), self.digits(18)),
-            2 => ["null", "true", "false", "NaN", "-Infinity", "2E5", "1e400"][self.below(7)].to_owned(),
+            2 => ["null", "true", "false", "NaN", "-Infinity", "2E5", "1e400"][self.below(7)]
+                .to_owned(),
             3 | 4 => self.string(),
-            5 | 6 => format!("[{space}{}]", (0..count).map(|_| self.json(depth - 1)).collect::<Vec<_>>().join(",")),
+            5 | 6 => format!(
+                "[{space}{}]",
+                (0..count)
+                    .map(|_| self.json(depth - 1))
+                    .collect::<Vec<_>>()
+                    .join(",")
+            ),
             _ => {
-                let members = (0..count).map(|_| format!("{}{space}:{}", self.string(), self.json(depth - 1)));
-                format!("{{{}}}", members.collect::<Vec<_>>().join(&format!(",{space}")))
+                let members = (0..count)
+                    .map(|_| format!("{}{space}:{}", self.string(), self.json(depth - 1)));
+                format!(
+                    "{{{}}}",
+                    members.collect::<Vec<_>>().join(&format!(",{space}"))
+                )
             }
         }
     }
 
     fn string(&mut self) -> String {
-        let parts = ["a", "b", "\\u0061", "\\n", "\\ud83d", "\\ude00", "é", "\u{fffd}", "\\/", "\\\"", "{", " "];
+        let parts = [
+            "a", "b", "\\u0061", "\\n", "\\ud83d", "\\ude00", "é", "\u{fffd}", "\\/", "\\\"", "{",
+            " ",
+        ];
         let count = self.below(3);
-        format!("\"{}\"", (0..count).map(|_| parts[self.below(parts.len())]).collect::<String>())
-    }
-}
-
-/// The grammar again, slowly: characters, recursion, a tree of texts.
-mod naive {
-    use super::{Fault, write_float, write_string};
-
-    pub(super) fn canonical(text: &str, max_depth: usize) -> Result<(String, usize), Fault> {
-        let mut reader = Reader { text, at: 0, words: 0, max_depth };
-        let value = reader.value(0)?;
-        reader.white();
-        if reader.at < text.len() { reader.bad() } else { Ok((value, reader.words)) }
-    }
-
-    struct Reader<'a> {
-        text: &'a str,
-        at: usize,
-        words: usize,
-        max_depth: usize,
-    }
-
-    impl Reader<'_> {
-        fn rest(&self) -> &str {
-            &self.text[self.at..]
-        }
-
-        fn bad<T>(&self) -> Result<T, Fault> {
-            Err(Fault::Bad { at: self.at })
-        }
-
-        fn white(&mut self) {
-            self.at = self.text.len() - self.rest().trim_start_matches([' ', '\t', '\n', '\r']).len();
-        }
-
-        fn take(&mut self, token: &str) -> bool {
-            let found = self.rest().starts_with(token);
-            self.at += if found { token.len() } else { 0 };
-            found
-        }
-
-        fn value(&mut self, depth: usize) -> Result<String, Fault> {
-            self.white();
-            if let Some(opening @ ('[' | '{')) = self.rest().chars().next() {
-                return if depth < self.max_depth { self.container(opening, depth) } else { Err(Fault::TooDeep { at: self.at }) };
-            }
-            if self.rest().starts_with('"') {
-                return Ok(quoted(&self.string()?));
-            }
-            for word in ["null", "true", "false", "NaN", "Infinity", "-Infinity"] {
-                if self.take(word) {
-                    let known = word.starts_with(['n', 't', 'f']);
-                    self.words += usize::from(!known);
-                    return Ok(if known { word.to_owned() } else { "null".to_owned() });
-                }
-            }
-            self.number()
-        }
-
-        fn container(&mut self, opening: char, depth: usize) -> Result<String, Fault> {
-            let object = opening == '{';
-            let closing = if object { "}" } else { "]" };
-            let mut children: Vec<(String, String)> = Vec::new();
-            self.at += 1;
-            self.white();
-            let mut more = !self.take(closing);
-            while more {
-                let mut key = String::new();
-                if object {
-                    self.white();
-                    key = quoted(&self.string()?) + ":";
-                    self.white();
-                    if !self.take(":") {
-                        return self.bad();
-                    }
-                }
-                let value = self.value(depth + 1)?;
-                match children.iter_mut().find(|child| object && child.0 == key) {
-                    Some(child) => child.1 = value,
-                    None => children.push((key, value)),
-                }
-                self.white();
-                more = self.take(",");
-                if !more && !self.take(closing) {
-                    return self.bad();
-                }
-            }
-            let children: Vec<String> = children.into_iter().map(|(key, value)| key + &value).collect();
-            Ok(format!("{opening}{}{closing}", children.join(",")))
-        }
-
-        fn string(&mut self) -> Result<String, Fault> {
-            let mut units: Vec<u16> = Vec::new();
-            let mut chars = self.rest().char_indices();
-            if chars.next().is_none_or(|(_, char)| char != '"') {
-                return self.bad();
-            }
-            while let Some((at, char)) = chars.next() {
-                match char {
-                    '"' => {
-                        self.at += at + 1;
-                        return Ok(String::from_utf16_lossy(&units));
-                    }
-                    '\\' => match chars.next() {
-                        Some((_, 'u')) => {
-                            let hex: String = chars.by_ref().take(4).map(|(_, char)| char).collect();
-                            if hex.chars().count() < 4 || !hex.chars().all(|char| char.is_ascii_hexdigit()) {
-                                return self.bad();
-                            }
-                            units.push(u16::from_str_radix(&hex, 16).unwrap_or(0));
-                        }
-                        Some((_, letter)) => match "\"\\/bfnrt".find(letter) {
-                            Some(nth) => units.push(u16::from(b"\"\\/\x08\x0c\n\r\t"[nth])),
-                            None => return self.bad(),
-                        },
-                        None => return self.bad(),
-                    },
-                    '\0'..='\x1f' => return self.bad(),
-                    _ => units.extend(char.encode_utf16(&mut [0; 2]).iter()),
-                }
-            }
-            self.bad()
-        }
-
-        fn number(&mut self) -> Result<String, Fault> {
-            let start = self.at;
-            let minus = self.take("-");
-            let whole = self.digits();
-            let leading = if whole.starts_with('0') { 1 } else { whole.len() };
-            if whole.is_empty() {
-                self.at = start;
-                return self.bad();
-            }
-            self.at -= whole.len() - leading;
-            let integer = self.at;
-            for firsts in [&['.'][..], &['e', 'E'][..]] {
-                let before = self.at;
-                if leading == whole.len() && self.rest().starts_with(firsts) {
-                    self.at += 1;
-                    let _ = firsts != ['.'] && (self.take("+") || self.take("-"));
-                    if self.digits().is_empty() {
-                        self.at = before;
-                    }
-                }
-            }
-            let token = &self.text[start..self.at];
-            if self.at > integer {
-                let mut out = String::new();
-                write_float(token.parse().unwrap_or(f64::NAN), &mut out);
-                return Ok(out);
-            }
-            if leading > super::MAX_INTEGER_DIGITS {
-                self.at = start;
-                return self.bad();
-            }
-            Ok(if minus && leading == 1 && whole.starts_with('0') { "0".to_owned() } else { token.to_owned() })
-        }
-
-        fn digits(&mut self) -> String {
-            let digits: String = self.rest().chars().take_while(char::is_ascii_digit).collect();
-            self.at += digits.len();
-            digits
-        }
-    }
-
-    fn quoted(text: &str) -> String {
-        let mut out = String::new();
-        write_string(text, &mut out);
-        out
+        format!(
+            "\"{}\"",
+            (0..count)
+                .map(|_| parts[self.below(parts.len())])
+                .collect::<String>()
+        )
     }
 }

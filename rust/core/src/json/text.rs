@@ -1,5 +1,5 @@
 //! Raw text of valid JSON: escapes undone, white space left out.
-use super::find_stop;
+use super::scan::find_stop;
 
 /// A part of a string's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,11 @@ fn unicode_escape(bytes: &[u8], at: usize, unit: u16) -> (Piece<'static>, usize)
     if let Some(char) = char::from_u32(unit.into()) {
         return (Piece::Char(char), 6);
     }
-    let low = if unit < 0xdc00 { low_half(bytes, at + 6) } else { None };
+    let low = if unit < 0xdc00 {
+        low_half(bytes, at + 6)
+    } else {
+        None
+    };
     match low.and_then(|low| char::decode_utf16([unit, low]).next()) {
         Some(Ok(char)) => (Piece::Char(char), 12),
         _ => (Piece::Half(unit), 6),
@@ -70,7 +74,11 @@ fn unicode_escape(bytes: &[u8], at: usize, unit: u16) -> (Piece<'static>, usize)
 
 /// The low surrogate that is escaped at `at`.
 pub(super) fn low_half(bytes: &[u8], at: usize) -> Option<u16> {
-    let unit = if bytes.get(at..at + 2)? == b"\\u" { hex4(bytes, at + 2)? } else { return None };
+    let unit = if bytes.get(at..at + 2)? == b"\\u" {
+        hex4(bytes, at + 2)?
+    } else {
+        return None;
+    };
     (0xdc00..=0xdfff).contains(&unit).then_some(unit)
 }
 

@@ -1,5 +1,6 @@
 //! Values → canonical text: what Python's `json.dumps(value, ensure_ascii=False, separators=(",", ":"))` writes.
-use super::{ESCAPED, HALF, Kind, RAW, SPACED, Step, Tape, find_stop};
+use super::scan::find_stop;
+use super::{ESCAPED, HALF, Kind, RAW, SPACED, Step, Tape};
 use std::fmt::Write;
 
 /// Appends the canonical text of the value at `index`: compact, each key once, integers and floats as Python's
@@ -114,7 +115,11 @@ pub fn write_float(value: f64, out: &mut String) {
         out.push_str(&rest[..places.min(rest.len())]);
         out.extend(std::iter::repeat_n('0', places.saturating_sub(rest.len())));
         out.push('.');
-        out.push_str(if places < rest.len() { &rest[places..] } else { "0" });
+        out.push_str(if places < rest.len() {
+            &rest[places..]
+        } else {
+            "0"
+        });
     }
 }
 
@@ -133,7 +138,10 @@ impl Scratch {
 impl Write for Scratch {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         let end = self.length + text.len();
-        self.bytes.get_mut(self.length..end).ok_or(std::fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.bytes
+            .get_mut(self.length..end)
+            .ok_or(std::fmt::Error)?
+            .copy_from_slice(text.as_bytes());
         self.length = end;
         Ok(())
     }
