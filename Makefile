@@ -27,7 +27,7 @@ test: install  ## both implementations; without cargo on the path only the pure 
 ifneq ($(CARGO),)
 	cargo test --quiet --package deltafold-core
 endif
-	$(BIN)/python -m pytest -q -m 'not packaging' $(ARGS)
+	$(BIN)/python -m pytest -q $(ARGS)
 
 lint: install  ## changes nothing
 	$(BIN)/ruff check --quiet .
