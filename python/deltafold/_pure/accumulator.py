@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json as stdlib_json
-import re
 from collections.abc import Iterable
 from typing import Any, NoReturn, final
 
 from .._calls import ToolCall
+from .._chunks import chunk_text
 from .._errors import DeltafoldError
 from .._types import Diagnostic, Limits
 from . import json
@@ -18,7 +17,6 @@ from .usage import choose
 __all__ = ["ChatCompletionAccumulator", "merge", "merge_many"]
 
 Piece = bytes | bytearray | memoryview
-HALF = re.compile("[\ud800-\udfff]")
 
 
 @final
@@ -265,22 +263,3 @@ def merge_many(
         except DeltafoldError as error:
             results.append(error.with_traceback(None))
     return results
-
-
-def chunk_text(chunk: Any) -> str:
-    """A chunk object as the JSON text that a server might have sent."""
-    text = stdlib_json.dumps(as_dict(chunk), ensure_ascii=False, separators=(",", ":"), default=as_dict)
-    return text if text.isascii() else HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
-
-
-def as_dict(value: Any) -> dict[str, Any]:
-    """The dict behind a chunk, or behind a member of one."""
-    if isinstance(value, dict):
-        return value
-    for name, options in (("model_dump", {"exclude_unset": True}), ("to_dict", {})):
-        dump = getattr(value, name, None)
-        if callable(dump) and not isinstance(value, type):
-            dumped = dump(**options)
-            if isinstance(dumped, dict):
-                return dumped
-    raise TypeError(f"a chunk must be a dict or have model_dump() or to_dict(), not {type(value).__name__}")

@@ -136,11 +136,7 @@ impl Tape {
         self.nodes.clear();
         self.frames.clear();
         self.words = 0;
-        let read = if text.len() > u32::MAX as usize {
-            Err(Fault::Bad { at: 0 })
-        } else {
-            self.read(text, max_depth)
-        };
+        let read = if text.len() > u32::MAX as usize { Err(Fault::Bad { at: 0 }) } else { self.read(text, max_depth) };
         if read.is_err() {
             self.nodes.clear();
         }
@@ -192,11 +188,7 @@ impl Tape {
     #[inline]
     pub fn members(&self, index: usize) -> impl Iterator<Item = (usize, usize)> + use<'_> {
         let node = self.nodes[index];
-        let end = if node.kind == Kind::Object {
-            node.next as usize
-        } else {
-            0
-        };
+        let end = if node.kind == Kind::Object { node.next as usize } else { 0 };
         let mut at = index + 1;
         std::iter::from_fn(move || {
             while at < end {
@@ -214,11 +206,7 @@ impl Tape {
     #[inline]
     pub fn items(&self, index: usize) -> impl Iterator<Item = usize> + use<'_> {
         let node = self.nodes[index];
-        let end = if node.kind == Kind::Array {
-            node.next as usize
-        } else {
-            0
-        };
+        let end = if node.kind == Kind::Array { node.next as usize } else { 0 };
         let mut at = index + 1;
         std::iter::from_fn(move || {
             let item = at;
@@ -284,19 +272,9 @@ impl Tape {
                     let object = opening == b'{';
                     let node = self.nodes.len() as u32;
                     let kind = if object { Kind::Object } else { Kind::Array };
-                    self.nodes.push(Node {
-                        start: start as u32,
-                        end: 0,
-                        next: 0,
-                        kind,
-                        flags: 0,
-                    });
+                    self.nodes.push(Node { start: start as u32, end: 0, next: 0, kind, flags: 0 });
                     self.frames.push(frame);
-                    frame = Frame {
-                        node,
-                        object,
-                        ..Frame::default()
-                    };
+                    frame = Frame { node, object, ..Frame::default() };
                     at = skip_white(bytes, at + 1, &mut frame.flags);
                     if byte(bytes, at) != opening + 2 {
                         if object {
@@ -324,23 +302,13 @@ impl Tape {
                     };
                     at += length;
                     self.words += usize::from(kind == Kind::NonFinite);
-                    self.push(
-                        &mut frame,
-                        start,
-                        at,
-                        kind,
-                        if kind == Kind::NonFinite { RAW } else { 0 },
-                    );
+                    self.push(&mut frame, start, at, kind, if kind == Kind::NonFinite { RAW } else { 0 });
                 }
             }
             loop {
                 at = skip_white(bytes, at, &mut frame.flags);
                 if self.frames.is_empty() {
-                    return if at == bytes.len() {
-                        Ok(())
-                    } else {
-                        Err(Fault::Bad { at })
-                    };
+                    return if at == bytes.len() { Ok(()) } else { Err(Fault::Bad { at }) };
                 }
                 let found = byte(bytes, at);
                 if found == b',' {
@@ -363,13 +331,7 @@ impl Tape {
     fn push(&mut self, frame: &mut Frame, start: usize, end: usize, kind: Kind, flags: u8) {
         frame.flags |= flags;
         let next = self.nodes.len() as u32 + 1;
-        self.nodes.push(Node {
-            start: start as u32,
-            end: end as u32,
-            next,
-            kind,
-            flags,
-        });
+        self.nodes.push(Node { start: start as u32, end: end as u32, next, kind, flags });
     }
 
     /// Reads `"key" :` and gives the offset of the value.
@@ -442,10 +404,7 @@ impl Tape {
             for (nth, &(_, later)) in run.iter().enumerate().skip(1) {
                 let later = later as usize;
                 let name = self.key(text, later);
-                let first = run[..nth]
-                    .iter()
-                    .map(|&(_, key)| key as usize)
-                    .find(|&key| self.key(text, key) == name);
+                let first = run[..nth].iter().map(|&(_, key)| key as usize).find(|&key| self.key(text, key) == name);
                 if let Some(first) = first {
                     self.nodes[first].next = later as u32 + 1;
                     self.nodes[later].flags |= DEAD;

@@ -1,6 +1,17 @@
 //! The core of deltafold: bytes of a Chat Completions stream in, the merged `chat.completion` out.
 //!
-//! One module a stage, no I/O, no Python: [`sse`] splits bytes into events, [`json`] reads one payload.
+//! One module a stage, no I/O, no Python. Bytes flow one way: piece → event ([`sse`]) → chunk ([`json`]) → completion.
+pub mod accumulator;
+mod calls;
+mod chunk;
 pub mod json;
+pub mod ledger;
 pub mod limits;
+mod merge;
+mod message;
+pub mod result;
 pub mod sse;
+mod stream;
+mod text;
+mod tree;
+mod usage;

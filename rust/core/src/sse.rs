@@ -830,8 +830,32 @@ mod tests {
 
         fn body(&mut self) -> Vec<u8> {
             const WORDS: [&[u8]; 26] = [
-                b"\n", b"\n", b"\n\n", b"\r", b"\r\n", b"data", b"data:", b"data: ", b"data: x\n\n", b"event:", b"id:", b"id: 7",
-                b"retry:", b"5", b"\0", b":", b" ", b"error:", b"error", BOM, b"\xef\xbb", b"\xff", b"{", b"x", b"dat", b"\xe2\x80\xa8",
+                b"\n",
+                b"\n",
+                b"\n\n",
+                b"\r",
+                b"\r\n",
+                b"data",
+                b"data:",
+                b"data: ",
+                b"data: x\n\n",
+                b"event:",
+                b"id:",
+                b"id: 7",
+                b"retry:",
+                b"5",
+                b"\0",
+                b":",
+                b" ",
+                b"error:",
+                b"error",
+                BOM,
+                b"\xef\xbb",
+                b"\xff",
+                b"{",
+                b"x",
+                b"dat",
+                b"\xe2\x80\xa8",
             ];
             let count = self.roll(24);
             (0..count).flat_map(|_| WORDS[self.roll(WORDS.len())]).copied().collect()
@@ -848,7 +872,12 @@ mod tests {
                 let mut whole = Machine::new(1 << 20, false);
                 assert_eq!(feed(&mut whole, &body, quick), want, "{:?}", body.escape_ascii().to_string());
                 let mut bytewise = Machine::new(1 << 20, false);
-                assert_eq!(feed_all(&mut bytewise, body.chunks(1), quick), want, "{:?}", body.escape_ascii().to_string());
+                assert_eq!(
+                    feed_all(&mut bytewise, body.chunks(1), quick),
+                    want,
+                    "{:?}",
+                    body.escape_ascii().to_string()
+                );
                 assert_eq!(facts(&whole), facts(&bytewise), "{:?}", body.escape_ascii().to_string());
             }
         }
@@ -913,9 +942,10 @@ mod tests {
         let mut machine = Machine::new(10, false);
         assert_eq!(feed(&mut machine, body, false), []);
         assert_eq!(feed(&mut machine, b"4", false), [Seen::Oversize(8)]);
-        assert_eq!(feed(&mut machine, b"5\nid: no\n\ndata: abcdef\n\n", false), [Seen::Event(
-            b"abcdef".to_vec(), Vec::new(), 38, b"xyz".to_vec(), None,
-        )]);
+        assert_eq!(
+            feed(&mut machine, b"5\nid: no\n\ndata: abcdef\n\n", false),
+            [Seen::Event(b"abcdef".to_vec(), Vec::new(), 38, b"xyz".to_vec(), None,)]
+        );
         assert_eq!((machine.blocks_oversize(), machine.bytes()), (1, 52));
 
         let mut machine = Machine::new(10, false);
@@ -944,7 +974,10 @@ mod tests {
         assert_eq!(feed(&mut machine, b"123456\n123456\n", false).len(), 2);
         assert_eq!(feed(&mut machine, b"1", false), [Seen::Oversize(14)]);
         assert!(machine.rest().line_skipped);
-        assert_eq!(feed(&mut machine, b"2\n3\ndata:1\n\n{\n", false), [event("1", "", 19), Seen::Raw(b"{".to_vec(), 27)]);
+        assert_eq!(
+            feed(&mut machine, b"2\n3\ndata:1\n\n{\n", false),
+            [event("1", "", 19), Seen::Raw(b"{".to_vec(), 27)]
+        );
     }
 
     #[test]

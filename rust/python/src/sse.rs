@@ -3,13 +3,13 @@ use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use deltafold_core::limits::Limits;
+use crate::input::{as_bytes, limits_of};
 use deltafold_core::sse::{Item, Machine};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyType};
+use pyo3::types::{PyDict, PyList, PyString, PyType};
 
 /// A strict, bounded, incremental parser of ``text/event-stream`` (WHATWG HTML, section 9.2).
 ///
@@ -52,16 +52,7 @@ impl SSEDecoder {
     #[new]
     #[pyo3(signature = (limits=None, flush_incomplete=false))]
     fn new(py: Python<'_>, limits: Option<&Bound<'_, PyAny>>, flush_incomplete: bool) -> PyResult<Self> {
-        let limit = match limits {
-            None => Limits::default().max_event_bytes,
-            Some(limits) if limits.is_instance(limits_type(py)?)? => {
-                limits.getattr(intern!(py, "max_event_bytes"))?.extract()?
-            }
-            Some(other) => {
-                let name = other.get_type().name()?;
-                return Err(PyTypeError::new_err(format!("limits must be a Limits or None, not {name}")));
-            }
-        };
+        let limit = limits_of(py, limits)?.max_event_bytes;
         Ok(Self { limit, flush_incomplete, state: Mutex::new(State::new(limit)) })
     }
 
@@ -248,18 +239,6 @@ impl State {
     }
 }
 
-fn as_bytes<'py>(piece: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    if let Ok(bytes) = piece.cast::<PyBytes>() {
-        return Ok(bytes.clone());
-    }
-    if piece.is_instance_of::<PyByteArray>() || piece.is_instance_of::<PyMemoryView>() {
-        let view = PyMemoryView::from(piece)?;
-        return Ok(view.call_method0(intern!(piece.py(), "tobytes"))?.cast_into::<PyBytes>()?);
-    }
-    let name = piece.get_type().name()?;
-    Err(PyTypeError::new_err(format!("a piece must be bytes, bytearray or memoryview, not {name}")))
-}
-
 fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     PyString::new(py, &String::from_utf8_lossy(bytes))
 }
@@ -278,11 +257,6 @@ fn text_of_id<'py>(py: Python<'py>, value: &Arc<[u8]>, known: &mut Option<Id>) -
 fn event_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     TYPE.import(py, "deltafold._types", "ServerSentEvent")
-}
-
-fn limits_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    TYPE.import(py, "deltafold._types", "Limits")
 }
 
 fn limit_exceeded(py: Python<'_>, limit: usize, offset: u64) -> PyErr {

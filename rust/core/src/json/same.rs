@@ -25,11 +25,7 @@ pub fn fingerprint(tape: &Tape, text: &str, index: usize, state: &RandomState) -
             }
             Step::Leaf(at) => leaf(state, tape.node(at), text),
             Step::Close(at) => {
-                let tag = if tape.node(at).kind == Kind::Object {
-                    b'{'
-                } else {
-                    b'['
-                };
+                let tag = if tape.node(at).kind == Kind::Object { b'{' } else { b'[' };
                 let folded = open.pop().unwrap_or_default();
                 hash(state, tag, &folded.value.to_le_bytes())
             }
@@ -71,11 +67,7 @@ fn leaf(state: &RandomState, node: Node, text: &str) -> u128 {
         Kind::Int => hash(state, b'i', node.slice(text).as_bytes()),
         Kind::Float | Kind::NonFinite => {
             let value = node.number(text);
-            let bits = if value.is_nan() {
-                f64::NAN.to_bits()
-            } else {
-                value.to_bits()
-            };
+            let bits = if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() };
             hash(state, b'f', &bits.to_le_bytes())
         }
         _ => hash(state, b'w', node.slice(text).as_bytes()),

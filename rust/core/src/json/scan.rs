@@ -15,19 +15,12 @@ pub(super) fn has<const N: usize>(bytes: &[u8], at: usize, word: &[u8; N]) -> bo
 
 #[inline(always)]
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|eight| u64::from_le_bytes(*eight))
+    bytes.get(at..)?.first_chunk().map(|eight| u64::from_le_bytes(*eight))
 }
 
 #[inline(always)]
 pub(super) fn skip_white(bytes: &[u8], at: usize, flags: &mut u8) -> usize {
-    if byte(bytes, at) > b' ' {
-        at
-    } else {
-        skip_white_slowly(bytes, at, flags)
-    }
+    if byte(bytes, at) > b' ' { at } else { skip_white_slowly(bytes, at, flags) }
 }
 
 #[inline]
@@ -111,10 +104,7 @@ pub(super) fn key_hash(bytes: &[u8], start: usize, end: usize) -> u32 {
     let head = match word(bytes, start) {
         Some(word) if length >= 8 => word,
         Some(word) => word & !(u64::MAX << (8 * length)),
-        None => bytes[start..end]
-            .iter()
-            .rev()
-            .fold(0, |head, &byte| head << 8 | u64::from(byte)),
+        None => bytes[start..end].iter().rev().fold(0, |head, &byte| head << 8 | u64::from(byte)),
     };
     let mixed = (head ^ (length as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 58) as u32
@@ -170,8 +160,7 @@ pub(super) fn number_end(bytes: &[u8], start: usize) -> Result<(usize, Kind, u8)
         let minus_zero = whole > start && bytes[whole] == b'0';
         return Ok((at, Kind::Int, if minus_zero { RAW } else { 0 }));
     }
-    let canonical =
-        at == mantissa && is_canonical(&bytes[whole..point], &bytes[point + 1..mantissa]);
+    let canonical = at == mantissa && is_canonical(&bytes[whole..point], &bytes[point + 1..mantissa]);
     Ok((at, Kind::Float, if canonical { 0 } else { RAW }))
 }
 
@@ -183,7 +172,5 @@ fn is_canonical(whole: &[u8], fraction: &[u8]) -> bool {
     let [tenths @ .., last] = fraction else {
         return false;
     };
-    digits <= 15
-        && (tenths.is_empty() || *last != b'0')
-        && (!small || fraction.len() <= 4 || fraction[..4] != *b"0000")
+    digits <= 15 && (tenths.is_empty() || *last != b'0') && (!small || fraction.len() <= 4 || fraction[..4] != *b"0000")
 }

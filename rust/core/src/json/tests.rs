@@ -30,9 +30,7 @@ fn print(text: &str, state: &RandomState) -> u128 {
 fn cases() {
     let table = include_str!("../../../../tests/cases/json.tsv");
     for line in table.lines().filter(|line| !line.starts_with('#')) {
-        let [verdict, text, wanted, name] = line.split('\t').collect::<Vec<_>>()[..] else {
-            panic!("{line}")
-        };
+        let [verdict, text, wanted, name] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
         let text = unpack(text);
         let found = match canonical(&text) {
             Ok(_) => "ok".to_owned(),
@@ -40,17 +38,9 @@ fn cases() {
             Err(Fault::TooDeep { at }) => format!("deep {at}"),
         };
         assert_eq!(found, verdict, "{name}");
-        assert_eq!(
-            naive::canonical(&text, 128).map(|it| it.0),
-            canonical(&text),
-            "{name}"
-        );
+        assert_eq!(naive::canonical(&text, 128).map(|it| it.0), canonical(&text), "{name}");
         if verdict == "ok" {
-            let wanted = if wanted == "=" {
-                text.clone()
-            } else {
-                unpack(wanted)
-            };
+            let wanted = if wanted == "=" { text.clone() } else { unpack(wanted) };
             assert_eq!(canonical(&text).unwrap(), wanted, "{name}");
         }
     }
@@ -61,10 +51,8 @@ fn unpack(column: &str) -> String {
     let mut bytes = Vec::new();
     for run in column.split(' ').filter(|run| *run != "-") {
         let (hex, count) = run.split_once('*').unwrap_or((run, "1"));
-        let unit: Vec<u8> = (0..hex.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
-            .collect();
+        let unit: Vec<u8> =
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
         bytes.extend(unit.repeat(count.parse().unwrap()));
     }
     String::from_utf8(bytes).unwrap()
@@ -120,11 +108,7 @@ fn parse_matches_naive() {
     let mut random = Random(7);
     let mut tape = Tape::new();
     for round in 0..200_000 {
-        let mut text = if round % 2 == 0 {
-            random.json(4)
-        } else {
-            String::new()
-        };
+        let mut text = if round % 2 == 0 { random.json(4) } else { String::new() };
         for _ in 0..random.below(if round % 2 == 0 { 3 } else { 12 }) {
             let part = parts[random.below(parts.len())];
             let mut at = random.below(text.len() + 1);
@@ -140,11 +124,7 @@ fn parse_matches_naive() {
         }
         let found = tape.parse(&text, 3);
         let wanted = naive::canonical(&text, 3);
-        assert_eq!(
-            found,
-            wanted.as_ref().map(|_| ()).map_err(|fault| *fault),
-            "{text}"
-        );
+        assert_eq!(found, wanted.as_ref().map(|_| ()).map_err(|fault| *fault), "{text}");
         if let Ok((wanted, words)) = wanted {
             let mut out = String::new();
             write_canonical(&tape, &text, 0, &mut out);
@@ -169,9 +149,7 @@ fn check_flags(tape: &Tape, text: &str) {
             write_canonical(tape, text, index, &mut out);
             assert_eq!(out, short, "{text}");
         }
-        let half = tape.nodes()[index + 1..node.next as usize]
-            .iter()
-            .any(|node| node.flags & HALF != 0);
+        let half = tape.nodes()[index + 1..node.next as usize].iter().any(|node| node.flags & HALF != 0);
         assert_eq!(half, node.flags & HALF != 0, "{text}");
     }
 }
@@ -182,25 +160,14 @@ fn strings_are_scanned_like_byte_by_byte() {
         for filler in ["x", " ", "!", "#", "[", "]", "\u{7f}", "é", "€", "😀"] {
             for length in 0..40 {
                 let text = format!("{}{stop}{}", filler.repeat(length), "\"".repeat(9));
-                assert_eq!(
-                    find_stop(text.as_bytes(), 0),
-                    length * filler.len(),
-                    "{text:?}"
-                );
-                assert_eq!(
-                    find_stop(&text.as_bytes()[..length * filler.len()], 0),
-                    length * filler.len()
-                );
+                assert_eq!(find_stop(text.as_bytes(), 0), length * filler.len(), "{text:?}");
+                assert_eq!(find_stop(&text.as_bytes()[..length * filler.len()], 0), length * filler.len());
             }
         }
     }
     for byte in 0..=255 {
         let digits = [b'1', b'9', byte, b'0', b'1', b'2', b'3', b'4', b'x'];
-        assert_eq!(
-            digits_end(&digits, 0),
-            if byte.is_ascii_digit() { 8 } else { 2 },
-            "{byte}"
-        );
+        assert_eq!(digits_end(&digits, 0), if byte.is_ascii_digit() { 8 } else { 2 }, "{byte}");
     }
 }
 
@@ -218,23 +185,14 @@ fn a_million_levels() {
     assert_eq!(out.len(), 2_000_000);
     let state = RandomState::new();
     assert_eq!(fingerprint(&tape, &text, 0, &state), print(&out, &state));
-    assert_eq!(
-        Tape::new().parse(&text, 999_999),
-        Err(Fault::TooDeep { at: 1_999_998 })
-    );
+    assert_eq!(Tape::new().parse(&text, 999_999), Err(Fault::TooDeep { at: 1_999_998 }));
 }
 
 #[test]
 fn many_keys_take_linear_time() {
     // Keys of one hash bit and one length: compared with each other they would take minutes.
-    let keys: Vec<String> = (0..100_000)
-        .map(|n| format!("same-beginning-{n:06}"))
-        .collect();
-    let members: Vec<String> = keys
-        .iter()
-        .chain(&keys)
-        .map(|key| format!("\"{key}\":0"))
-        .collect();
+    let keys: Vec<String> = (0..100_000).map(|n| format!("same-beginning-{n:06}")).collect();
+    let members: Vec<String> = keys.iter().chain(&keys).map(|key| format!("\"{key}\":0")).collect();
     let text = format!("{{{}}}", members.join(","));
     let tape = parsed(&text);
     assert_eq!(tape.members(0).count(), 100_000);
@@ -245,17 +203,12 @@ fn many_keys_take_linear_time() {
 fn members_and_items() {
     let text = r#"{"a":[1,[2],"x"],"b":{},"a":{"c":null}}"#;
     let tape = parsed(text);
-    let found: Vec<_> = tape
-        .members(0)
-        .map(|(key, value)| (tape.key(text, key), tape.slice(text, value)))
-        .collect();
+    let found: Vec<_> = tape.members(0).map(|(key, value)| (tape.key(text, key), tape.slice(text, value))).collect();
     assert_eq!(found, [("a".into(), r#"{"c":null}"#), ("b".into(), "{}")]);
     let text = "[1, [2, 3], {\"a\": 4}, \"x\"]";
     let tape = parsed(text);
     assert_eq!(
-        tape.items(0)
-            .map(|item| tape.slice(text, item))
-            .collect::<Vec<_>>(),
+        tape.items(0).map(|item| tape.slice(text, item)).collect::<Vec<_>>(),
         ["1", "[2, 3]", "{\"a\": 4}", "x"]
     );
     assert_eq!((tape.members(0).count(), tape.items(1).count()), (0, 0));
@@ -265,10 +218,7 @@ fn members_and_items() {
 fn keys_and_strings_are_borrowed_unless_escaped() {
     let text = r#"{"k":"plain","\u006b2":"a\ud83d\ude00\ud83d"}"#;
     let tape = parsed(text);
-    let (first, second) = (
-        tape.members(0).next().unwrap(),
-        tape.members(0).nth(1).unwrap(),
-    );
+    let (first, second) = (tape.members(0).next().unwrap(), tape.members(0).nth(1).unwrap());
     assert!(matches!(tape.string(text, first.1), Cow::Borrowed("plain")));
     assert_eq!(tape.key(text, second.0), "k2");
     assert_eq!(tape.string(text, second.1), "a😀\u{fffd}");
@@ -277,19 +227,8 @@ fn keys_and_strings_are_borrowed_unless_escaped() {
 
 #[test]
 fn unescape_and_compact_take_anything() {
-    for raw in [
-        "\\",
-        "\\u",
-        "\\u12",
-        "\\x",
-        "a\\ud800\\",
-        "\\ud800\\u12",
-        "\"",
-        "\"\\",
-        "\"\\\"",
-        " \" \\é",
-        "é\\é",
-    ] {
+    for raw in ["\\", "\\u", "\\u12", "\\x", "a\\ud800\\", "\\ud800\\u12", "\"", "\"\\", "\"\\\"", " \" \\é", "é\\é"]
+    {
         unescape(raw, |piece| {
             black_box(piece);
         });
@@ -349,32 +288,15 @@ fn a_float_copied_is_the_float_written() {
 
 #[test]
 fn numbers() {
-    for (text, number, zero) in [
-        ("0", 0.0, true),
-        ("-0", 0.0, true),
-        ("0.00e5", 0.0, true),
-        ("1e-400", 0.0, true),
-        ("-7", -7.0, false),
-    ] {
-        assert_eq!(
-            (
-                parsed(text).node(0).number(text),
-                parsed(text).node(0).is_zero(text)
-            ),
-            (number, zero),
-            "{text}"
-        );
+    for (text, number, zero) in
+        [("0", 0.0, true), ("-0", 0.0, true), ("0.00e5", 0.0, true), ("1e-400", 0.0, true), ("-7", -7.0, false)]
+    {
+        assert_eq!((parsed(text).node(0).number(text), parsed(text).node(0).is_zero(text)), (number, zero), "{text}");
     }
     assert_eq!(parsed("1e400").node(0).number("1e400"), f64::INFINITY);
     assert!(parsed("NaN").node(0).number("NaN").is_nan());
-    assert_eq!(
-        parsed("-Infinity").node(0).number("-Infinity"),
-        f64::NEG_INFINITY
-    );
-    assert_eq!(
-        (parsed("1e400").node(0).kind, parsed("-0").node(0).kind),
-        (Kind::Float, Kind::Int)
-    );
+    assert_eq!(parsed("-Infinity").node(0).number("-Infinity"), f64::NEG_INFINITY);
+    assert_eq!((parsed("1e400").node(0).kind, parsed("-0").node(0).kind), (Kind::Float, Kind::Int));
 }
 
 #[test]
@@ -448,24 +370,13 @@ fn fingerprints_of_values_that_differ() {
 fn a_reused_tape_allocates_nothing() {
     let mut tape = Tape::new();
     tape.parse(CHUNK, 128).unwrap();
-    let before = (
-        tape.nodes.capacity(),
-        tape.frames.capacity(),
-        tape.nodes.as_ptr(),
-    );
+    let before = (tape.nodes.capacity(), tape.frames.capacity(), tape.nodes.as_ptr());
     for _ in 0..100 {
         tape.parse(CHUNK, 128).unwrap();
         tape.parse("[x", 128).unwrap_err();
         assert!(tape.nodes().is_empty());
     }
-    assert_eq!(
-        before,
-        (
-            tape.nodes.capacity(),
-            tape.frames.capacity(),
-            tape.nodes.as_ptr()
-        )
-    );
+    assert_eq!(before, (tape.nodes.capacity(), tape.frames.capacity(), tape.nodes.as_ptr()));
 }
 
 #[test]
@@ -490,17 +401,12 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) as usize % bound.max(1)
     }
 
     fn digits(&mut self, most: usize) -> String {
-        (0..1 + self.below(most))
-            .map(|_| [b'0', b'0', b'1', b'5', b'9'][self.below(5)] as char)
-            .collect()
+        (0..1 + self.below(most)).map(|_| [b'0', b'0', b'1', b'5', b'9'][self.below(5)] as char).collect()
     }
 
     fn json(&mut self, depth: usize) -> String {
@@ -509,38 +415,19 @@ impl Random {
         match self.below(if depth == 0 { 5 } else { 9 }) {
             0 => format!("{}{}", ["", "-"][self.below(2)], self.below(3)),
             1 => format!("{}.{}", self.below(200), self.digits(18)),
-            2 => ["null", "true", "false", "NaN", "-Infinity", "2E5", "1e400"][self.below(7)]
-                .to_owned(),
+            2 => ["null", "true", "false", "NaN", "-Infinity", "2E5", "1e400"][self.below(7)].to_owned(),
             3 | 4 => self.string(),
-            5 | 6 => format!(
-                "[{space}{}]",
-                (0..count)
-                    .map(|_| self.json(depth - 1))
-                    .collect::<Vec<_>>()
-                    .join(",")
-            ),
+            5 | 6 => format!("[{space}{}]", (0..count).map(|_| self.json(depth - 1)).collect::<Vec<_>>().join(",")),
             _ => {
-                let members = (0..count)
-                    .map(|_| format!("{}{space}:{}", self.string(), self.json(depth - 1)));
-                format!(
-                    "{{{}}}",
-                    members.collect::<Vec<_>>().join(&format!(",{space}"))
-                )
+                let members = (0..count).map(|_| format!("{}{space}:{}", self.string(), self.json(depth - 1)));
+                format!("{{{}}}", members.collect::<Vec<_>>().join(&format!(",{space}")))
             }
         }
     }
 
     fn string(&mut self) -> String {
-        let parts = [
-            "a", "b", "\\u0061", "\\n", "\\ud83d", "\\ude00", "é", "\u{fffd}", "\\/", "\\\"", "{",
-            " ",
-        ];
+        let parts = ["a", "b", "\\u0061", "\\n", "\\ud83d", "\\ude00", "é", "\u{fffd}", "\\/", "\\\"", "{", " "];
         let count = self.below(3);
-        format!(
-            "\"{}\"",
-            (0..count)
-                .map(|_| parts[self.below(parts.len())])
-                .collect::<String>()
-        )
+        format!("\"{}\"", (0..count).map(|_| parts[self.below(parts.len())]).collect::<String>())
     }
 }

@@ -61,11 +61,7 @@ fn unicode_escape(bytes: &[u8], at: usize, unit: u16) -> (Piece<'static>, usize)
     if let Some(char) = char::from_u32(unit.into()) {
         return (Piece::Char(char), 6);
     }
-    let low = if unit < 0xdc00 {
-        low_half(bytes, at + 6)
-    } else {
-        None
-    };
+    let low = if unit < 0xdc00 { low_half(bytes, at + 6) } else { None };
     match low.and_then(|low| char::decode_utf16([unit, low]).next()) {
         Some(Ok(char)) => (Piece::Char(char), 12),
         _ => (Piece::Half(unit), 6),

@@ -2,19 +2,10 @@
 use crate::json::{Fault, MAX_INTEGER_DIGITS, write_float, write_string};
 
 pub(super) fn canonical(text: &str, max_depth: usize) -> Result<(String, usize), Fault> {
-    let mut reader = Reader {
-        text,
-        at: 0,
-        words: 0,
-        max_depth,
-    };
+    let mut reader = Reader { text, at: 0, words: 0, max_depth };
     let value = reader.value(0)?;
     reader.white();
-    if reader.at < text.len() {
-        reader.bad()
-    } else {
-        Ok((value, reader.words))
-    }
+    if reader.at < text.len() { reader.bad() } else { Ok((value, reader.words)) }
 }
 
 struct Reader<'a> {
@@ -34,11 +25,7 @@ impl Reader<'_> {
     }
 
     fn white(&mut self) {
-        self.at = self.text.len()
-            - self
-                .rest()
-                .trim_start_matches([' ', '\t', '\n', '\r'])
-                .len();
+        self.at = self.text.len() - self.rest().trim_start_matches([' ', '\t', '\n', '\r']).len();
     }
 
     fn take(&mut self, token: &str) -> bool {
@@ -63,11 +50,7 @@ impl Reader<'_> {
             if self.take(word) {
                 let known = word.starts_with(['n', 't', 'f']);
                 self.words += usize::from(!known);
-                return Ok(if known {
-                    word.to_owned()
-                } else {
-                    "null".to_owned()
-                });
+                return Ok(if known { word.to_owned() } else { "null".to_owned() });
             }
         }
         self.number()
@@ -101,10 +84,7 @@ impl Reader<'_> {
                 return self.bad();
             }
         }
-        let children: Vec<String> = children
-            .into_iter()
-            .map(|(key, value)| key + &value)
-            .collect();
+        let children: Vec<String> = children.into_iter().map(|(key, value)| key + &value).collect();
         Ok(format!("{opening}{}{closing}", children.join(",")))
     }
 
@@ -123,9 +103,7 @@ impl Reader<'_> {
                 '\\' => match chars.next() {
                     Some((_, 'u')) => {
                         let hex: String = chars.by_ref().take(4).map(|(_, char)| char).collect();
-                        if hex.chars().count() < 4
-                            || !hex.chars().all(|char| char.is_ascii_hexdigit())
-                        {
+                        if hex.chars().count() < 4 || !hex.chars().all(|char| char.is_ascii_hexdigit()) {
                             return self.bad();
                         }
                         units.push(u16::from_str_radix(&hex, 16).unwrap_or(0));
@@ -147,11 +125,7 @@ impl Reader<'_> {
         let start = self.at;
         let minus = self.take("-");
         let whole = self.digits();
-        let leading = if whole.starts_with('0') {
-            1
-        } else {
-            whole.len()
-        };
+        let leading = if whole.starts_with('0') { 1 } else { whole.len() };
         if whole.is_empty() {
             self.at = start;
             return self.bad();
@@ -178,19 +152,11 @@ impl Reader<'_> {
             self.at = start;
             return self.bad();
         }
-        Ok(if minus && leading == 1 && whole.starts_with('0') {
-            "0".to_owned()
-        } else {
-            token.to_owned()
-        })
+        Ok(if minus && leading == 1 && whole.starts_with('0') { "0".to_owned() } else { token.to_owned() })
     }
 
     fn digits(&mut self) -> String {
-        let digits: String = self
-            .rest()
-            .chars()
-            .take_while(char::is_ascii_digit)
-            .collect();
+        let digits: String = self.rest().chars().take_while(char::is_ascii_digit).collect();
         self.at += digits.len();
         digits
     }
