@@ -192,7 +192,9 @@ class Call:
 
     @property
     def kind(self) -> str:
-        return self.type or ("custom" if "custom" in self.functions and "function" not in self.functions else "function")
+        return self.type or (
+            "custom" if "custom" in self.functions and "function" not in self.functions else "function"
+        )
 
     @property
     def given(self) -> str:
@@ -206,7 +208,9 @@ class Call:
 
     def build(self) -> dict[str, Any]:
         head = {"id": self.id, "type": self.kind} if self.id else {"type": self.kind}
-        functions = {key: self.functions[key].build() for key in ("function", "custom") if key in self.functions}
+        functions: dict[str, Any] = {
+            key: self.functions[key].build() for key in ("function", "custom") if key in self.functions
+        }
         return {**head, **functions, **self.others.build()}
 
 

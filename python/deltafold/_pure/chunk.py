@@ -50,7 +50,7 @@ class Chunk:
         if place is None:
             return 0, len(self.text)
         parent, key = place
-        start, end = self._span(parent)
+        start, _ = self._span(parent)
         table = self._spans.get(start)
         if table is None:
             read = json.elements if isinstance(key, int) else json.members
@@ -139,7 +139,9 @@ def last_line_error(data: str, max_depth: int) -> Reading | None:
     if len(lines) < 2:
         return None
     last = read(lines[-1], max_depth)
-    return last if len(last.chunks) == 1 and last.chunks[0].place is None and last.chunks[0].value.get("error") else None
+    return (
+        last if len(last.chunks) == 1 and last.chunks[0].place is None and last.chunks[0].value.get("error") else None
+    )
 
 
 def compact(value: Any) -> str:

@@ -80,7 +80,7 @@ class Completion:
                 self.head[name] = held
             return
         held.put(value, place, chunk, self.ledger)
-        if name == "id" and value and isinstance(value, str) and value != held.value:
+        if name == "id" and value and isinstance(value, str) and clean(value)[0] != held.value:
             self.ledger.note("changed-id")
 
     def _merge_choices(self, value: Any, place: Place, chunk: Chunk) -> None:
@@ -184,7 +184,9 @@ class Choice:
     def merge(self, entry: dict[str, Any], place: Place, chunk: Chunk, completion: Completion) -> None:
         """One entry of ``choices``. Its delta is read before its message, whatever their order."""
         ledger = completion.ledger
-        lacking_only = self.had_delta and not isinstance(entry.get("delta"), dict) and isinstance(entry.get("message"), dict)
+        lacking_only = (
+            self.had_delta and not isinstance(entry.get("delta"), dict) and isinstance(entry.get("message"), dict)
+        )
         ignored = False
         for name, value in entry.items():
             at = (place, name)
@@ -244,11 +246,10 @@ class Choice:
             return
         elif name in RULES:
             slot = self.message.slots.get(name)
-            if slot is not None:
-                ledger.seen |= slot.put(value, place, chunk, ledger)
-                return
-            slot = RULES[name]()
-            ledger.seen |= slot.put(value, place, chunk, ledger)
+            if slot is None:
+                slot = RULES[name]()
+            seen = slot.put(value, place, chunk, ledger)  # which may write to ledger.seen itself
+            ledger.seen |= seen
             if not ledger.over:
                 self.message.slots[name] = slot
         elif self.message.put(name, value, place, chunk, ledger) and name in REASONING:
@@ -292,7 +293,11 @@ class Choice:
         return bool(self.logprobs.put(value, place, chunk, ledger, lacking_only))
 
     def build(self) -> dict[str, Any]:
-        result: dict[str, Any] = {"index": self.index, "message": self._build_message(), "finish_reason": self.finish_reason}
+        result: dict[str, Any] = {
+            "index": self.index,
+            "message": self._build_message(),
+            "finish_reason": self.finish_reason,
+        }
         if self.logprobs is not None:
             result["logprobs"] = self.logprobs.build()
         return {**result, **self.others.build()}

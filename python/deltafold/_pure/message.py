@@ -11,13 +11,12 @@ from typing import Any
 
 from .._types import Seen
 from .chunk import Chunk, Place
+from .json import clean
 from .ledger import Ledger
 from .text import Text, cleaned
-from .tree import DELTA, LAST, OVERLAY, Joined, Leaf, Members, Policy, valid_index
+from .tree import LAST, OVERLAY, Joined, Leaf, Members, Policy, valid_index
 
-CONTENT, REASONING, REFUSAL, AUDIO = (
-    flag.value for flag in (Seen.CONTENT, Seen.REASONING, Seen.REFUSAL, Seen.AUDIO)
-)
+CONTENT, REASONING, REFUSAL, AUDIO = (flag.value for flag in (Seen.CONTENT, Seen.REASONING, Seen.REFUSAL, Seen.AUDIO))
 TEXT_PART = OVERLAY._replace(always=frozenset({"text"}))
 THINKING_PART = OVERLAY._replace(always=frozenset({"thinking"}))
 DETAIL = Policy(True, LAST | {"signature"}, frozenset({"text", "summary", "data"}))
@@ -267,7 +266,7 @@ class Details:
         return seen
 
     def _find(self, entry: dict[str, Any], ledger: Ledger) -> Members | None:
-        kind = entry.get("type") if isinstance(entry.get("type"), str) else ""
+        kind = string_at(entry, "type")
         index = valid_index(entry.get("index"))
         if index is not None:
             found = self._indexed.get((kind, index))
@@ -275,7 +274,7 @@ class Details:
             found = self._others[-1] if self._others else None
             if found is not None and (
                 text_of(found, "type") != kind
-                or text_of(found, "id") != (entry.get("id") if isinstance(entry.get("id"), str) else "")
+                or text_of(found, "id") != string_at(entry, "id")
                 or text_of(found, "signature")
             ):
                 found = None
@@ -356,6 +355,12 @@ def recoded(data: str) -> str:
             return data
         decoded.append(binascii.a2b_base64(segment))
     return binascii.b2a_base64(b"".join(decoded), newline=False).decode("ascii")
+
+
+def string_at(entry: dict[str, Any], name: str) -> str:
+    """A string as it would be held; ``""`` for anything else."""
+    value = entry.get(name)
+    return clean(value)[0] if isinstance(value, str) else ""
 
 
 def text_of(members: Members, name: str) -> str:

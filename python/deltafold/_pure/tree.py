@@ -265,7 +265,8 @@ class Members:
         return {name: slot.build() for name, slot in self.slots.items()}
 
     def size(self) -> int:
-        return 2 + sum(len(name.encode()) + slot.size() for name, slot in self.slots.items())
+        nbytes: int = 2 + sum(len(name.encode()) + slot.size() for name, slot in self.slots.items())
+        return nbytes
 
 
 def valid_index(value: Any) -> int | None:

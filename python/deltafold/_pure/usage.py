@@ -66,10 +66,10 @@ class Usage:
         for name, member in value.items():
             held = members.slots.get(name)
             at = (place, name)
-            if zeros and isinstance(held, Leaf) and is_count(held.value) and is_number(member):
-                protected = True
-            elif isinstance(held, Members) and isinstance(member, dict):
+            if isinstance(held, Members) and isinstance(member, dict):
                 protected |= self._overlay(held, member, at, chunk, ledger, zeros)
+            elif zeros and (is_number(member) or isinstance(member, dict) and member) and counted(held):
+                protected = True
             else:
                 members.put(name, member, at, chunk, ledger)
         return protected
@@ -108,10 +108,15 @@ class Usage:
     @property
     def counts(self) -> bool:
         """A number other than zero came."""
-        return self.members is not None and census(self.members.build())[1] > 0
+        return counted(self.members)
 
     def build(self) -> dict[str, Any] | None:
         return None if self.members is None else self.members.build()
+
+
+def counted(slot: Any) -> bool:
+    """What one name holds is a count, or an object with one."""
+    return is_count(slot.value) if isinstance(slot, Leaf) else isinstance(slot, Members) and census(slot.build())[1] > 0
 
 
 def census(value: dict[str, Any]) -> tuple[int, int]:

@@ -121,8 +121,10 @@ fn overlay(members: &mut Members, value: Value<'_>, ledger: &mut Ledger, zeros: 
     let mut protected = false;
     for (name, member) in value.members() {
         match members.get_mut(&name) {
-            Some(Slot::Leaf(leaf)) if zeros && member.is_number() && leaf.is_count() => protected = true,
             Some(Slot::Members(inner)) if member.is_object() => protected |= overlay(inner, member, ledger, zeros),
+            Some(held) if zeros && (member.is_number() || member.is_object() && member.says()) && counted(held) => {
+                protected = true;
+            }
             _ => drop(members.put(&name, member, ledger)),
         }
     }
@@ -186,11 +188,16 @@ fn speaks(value: Value<'_>) -> bool {
 }
 
 fn counts(members: &Members) -> bool {
-    members.slots.iter().any(|(_, slot)| match slot {
+    members.slots.iter().any(|(_, slot)| counted(slot))
+}
+
+/// A count, or an object with one.
+fn counted(slot: &Slot) -> bool {
+    match slot {
         Slot::Leaf(leaf) => leaf.is_count(),
         Slot::Members(inner) => counts(inner),
         _ => false,
-    })
+    }
 }
 
 /// The usage of a stream and where it came from; a source of zeros only gives way to a lower one with counts.
