@@ -24,7 +24,8 @@ from streams import READS, STREAMS, Answer, Stream, cut
 
 AGREE = 1.1  # the largest ratio of the runs over the least
 SLICE = 0.004  # seconds of one contestant's turn, at least
-SLOW = 0.05  # seconds of one merge from which two rounds a run must do
+SLOW = 0.05  # seconds of one merge from which two rounds a run must do, and one from ten times as many
+SINGLE = 300_000  # bytes of the largest stream that is read byte by byte
 
 
 @dataclass
@@ -60,6 +61,8 @@ def main() -> int:
         rows = [["stream", "bytes a chunk", f"{base}, µs a chunk", *list(runs)[1:]]]
         for name in options.streams:
             stream = STREAMS[name]()
+            if read == "1" and len(stream.data) > SINGLE:
+                continue
             figures = compare(stream, cut(stream, read), runs, options.runs, options.rounds)
             for contestant, figure in figures.items():
                 collected[read][contestant, name] = figure
@@ -135,7 +138,7 @@ def measure(reads: list[bytes], runs: dict[str, Run], rounds: int) -> dict[str, 
     least = dict.fromkeys(runs, float("inf"))
     for at in range(rounds):
         for name, run in runs.items():
-            if at < 2 or least[name] < SLOW:
+            if least[name] < SLOW or at < (2 if least[name] < 10 * SLOW else 1):
                 least[name] = min(least[name], timed(run, reads, loops[name]))
     return least
 
