@@ -187,18 +187,7 @@ class ChatCompletionAccumulator:
 
         A high surrogate half that still waits for the other one is withheld until it is decided.
         """
-        texts = self._texts(choice)
-        start = 0 if cursor is None else cursor
-        new, end = [], 0
-        for text in texts:
-            last = text is texts[-1]
-            length = text.nchars if last else len(text)
-            if start < end + length:
-                new.append(text.since(max(start - end, 0)))
-                if text.half and not last:
-                    new.append("\ufffd")
-            end += length
-        return "".join(new), max(start, end)
+        return self._text_since("content", cursor, choice)
 
     def reasoning_text(self, choice: int = 0) -> str:
         """The reasoning of a choice: the first of its strings that is not empty, else thinking parts, else the text and
@@ -224,9 +213,43 @@ class ChatCompletionAccumulator:
         if self._close_reason is not None:
             raise ValueError("the accumulator is closed")
 
-    def _texts(self, choice: int) -> list[Text]:
+    def _texts(self, choice: int, name: str = "content") -> list[Text]:
         held = self._stream.completion.choices.get(choice)
-        return [] if held is None else held.texts("content")
+        return [] if held is None else held.texts(name)
+
+    def _text_since(self, name: str, cursor: Any, choice: int) -> tuple[str, Any]:
+        """``text_since`` for any member of the message that is text; ``content.thinking`` for the thinking among the parts."""
+        texts = self._texts(choice, name)
+        start = 0 if cursor is None else cursor
+        new, end = [], 0
+        for text in texts:
+            last = text is texts[-1]
+            length = text.nchars if last else len(text)
+            if start < end + length:
+                new.append(text.since(max(start - end, 0)))
+                if text.half and not last:
+                    new.append("\ufffd")
+            end += length
+        return "".join(new), max(start, end)
+
+    def _calls_since(
+        self, cursors: dict[Any, int], choice: int, every: bool = False
+    ) -> list[tuple[int, int, str | None, str, str | None, str]]:
+        """The tool calls whose arguments grew: position in the result, number in order of opening, id, type, name, new text.
+
+        ``cursors`` keeps how much of each call was given, and is changed. ``every``: all calls, grown or not. A bare ``{}``,
+        which may be a placeholder for arguments to come, is withheld until ``every`` asks for it.
+        """
+        held = self._stream.completion.choices.get(choice)
+        found = []
+        for position, call in enumerate(() if held is None else held.calls()):
+            arguments, cursor = call.arguments, cursors.get(call.before, 0)
+            end = 0 if arguments is None or arguments.bare and not every else arguments.text.nchars
+            if end > cursor or every:
+                new = "" if arguments is None or end <= cursor else arguments.text.since(cursor)
+                cursors[call.before] = max(cursor, end)
+                found.append((position, call.before, call.id or None, call.kind, call.name or None, new))
+        return found
 
 
 ChatCompletionAccumulator.__module__ = "deltafold"  # where users meet it

@@ -314,7 +314,10 @@ class Choice:
         return message
 
     def texts(self, name: str) -> list[Text]:
-        """The texts behind one member of the message."""
+        """The texts behind one member of the message; ``content.thinking`` are those of the thinking among the parts."""
+        if name == "content.thinking":
+            content = self.message.slots.get("content")
+            return content.parts.texts("thinking") if isinstance(content, Content) and content.parts else []
         slot = self.message.slots.get(name)
         if isinstance(slot, Joined):
             return [slot.text]
@@ -322,13 +325,11 @@ class Choice:
 
     def reasoning(self) -> list[Text]:
         """The first of the reasoning strings that is not empty, else the thinking parts, else the reasoning details."""
-        for name in REASONING:
+        for name in (*REASONING, "content.thinking"):
             texts = self.texts(name)
             if any(texts):
                 return texts
-        content = self.message.slots.get("content")
-        thinking = content.parts.texts("thinking") if isinstance(content, Content) and content.parts else []
-        return thinking if any(thinking) else self.texts("reasoning_details")
+        return self.texts("reasoning_details")
 
     def calls(self) -> list[Call]:
         """The tool calls in the order of the result."""
