@@ -6,7 +6,11 @@ from ._backend import BACKEND, ChatCompletionAccumulator, SSEDecoder, merge, mer
 from ._calls import ToolCall
 from ._errors import BadJson, DeltafoldError, InternalError, LimitExceeded, NotSse, Truncated, UpstreamError
 from ._events import aiter_events, iter_events
+from ._merge_chunks import merge_chunks
+from ._typed import result_as
 from ._types import Diagnostic, Limits, Seen, ServerSentEvent
+from .tap import Timing, atap, tap
+from .unfold import unfold
 
 __all__ = [
     "BACKEND",
@@ -21,14 +25,20 @@ __all__ = [
     "SSEDecoder",
     "Seen",
     "ServerSentEvent",
+    "Timing",
     "ToolCall",
     "Truncated",
     "UpstreamError",
     "__version__",
     "aiter_events",
+    "atap",
     "iter_events",
     "merge",
+    "merge_chunks",
     "merge_many",
+    "result_as",
+    "tap",
+    "unfold",
 ]
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ def iter_events(
         ['a', 'b']
     """
     decoder = SSEDecoder(limits, flush_incomplete)
-    _refuse_single(pieces)
+    refuse_single(pieces)
     return _events(decoder, pieces)
 
 
@@ -40,11 +40,11 @@ def aiter_events(
 ) -> AsyncIterator[ServerSentEvent]:
     """``iter_events`` over an asynchronous source, such as ``response.aiter_bytes()``."""
     decoder = SSEDecoder(limits, flush_incomplete)
-    _refuse_single(pieces)
+    refuse_single(pieces)
     return _aevents(decoder, pieces)
 
 
-def _refuse_single(pieces: object) -> None:
+def refuse_single(pieces: object) -> None:
     if isinstance(pieces, (bytes, bytearray, memoryview, str)):
         raise TypeError(f"pieces must be an iterable of bytes, not {type(pieces).__name__}; put it in a list")
 
