@@ -288,6 +288,8 @@ class Choice:
 
     def _merge_logprobs(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger, lacking_only: bool) -> bool:
         """Lists extend, other members are overlaid. True when a message's were left out."""
+        if ledger.over:
+            return False
         if self.logprobs is None:
             self.logprobs = Logprobs()
         return bool(self.logprobs.put(value, place, chunk, ledger, lacking_only))
@@ -356,7 +358,7 @@ class Logprobs:
 
     def put(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger, lacking_only: bool) -> bool:
         """True when members were left out because they had come before."""
-        if value is None or ledger.over:
+        if value is None:
             return False
         if isinstance(value, list):
             if lacking_only and self.entries is not None:

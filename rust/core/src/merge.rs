@@ -251,6 +251,7 @@ impl Choice {
                 "finish_reason" => self.finish(value, ledger),
                 "index" | "error" => {}
                 "message" => message = Some(value),
+                "logprobs" if ledger.over => {}
                 "logprobs" | "text" | "token_ids" => {
                     let lacking_only = *lacking_only.get_or_insert_with(|| self.is_lacking_only(entry));
                     ignored |= match &*name {
@@ -482,7 +483,7 @@ pub(crate) struct Logprobs {
 impl Logprobs {
     /// True when members were left out because they had come before.
     fn put(&mut self, value: Value<'_>, ledger: &mut Ledger, lacking_only: bool) -> bool {
-        if value.is_null() || ledger.over {
+        if value.is_null() {
             return false;
         }
         if value.is_array() {

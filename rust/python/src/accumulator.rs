@@ -1,7 +1,7 @@
 //! `ChatCompletionAccumulator`: the core's accumulator with Python's types around it.
 use crate::chunks::chunk_text;
 use crate::convert::{PythonObjects, parse};
-use crate::input::{as_bytes, limits_of};
+use crate::input::{Given, as_bytes, limits_of};
 use deltafold_core::accumulator::Accumulator;
 use deltafold_core::ledger::{ErrorKind, Failure, seen};
 use deltafold_core::limits::Limits;
@@ -78,9 +78,9 @@ impl ChatCompletionAccumulator {
     ///
     /// Args:
     ///     reason: the caller's own word for why the bytes ended, kept as ``close_reason``. A second call changes nothing.
-    #[pyo3(signature = (reason=None), text_signature = "($self, reason='eof')")]
-    fn close(&self, py: Python<'_>, reason: Option<&Bound<'_, PyAny>>) -> PyResult<u32> {
-        let reason = match reason {
+    #[pyo3(signature = (reason=Given(None)), text_signature = "($self, reason='eof')")]
+    fn close(&self, py: Python<'_>, reason: Given<'_>) -> PyResult<u32> {
+        let reason = match reason.0 {
             None => intern!(py, "eof").clone(),
             Some(reason) => reason.cast::<PyString>().cloned().map_err(|_| {
                 let name = reason.get_type().name().map_or_else(|_| String::new(), |name| name.to_string());
@@ -215,9 +215,9 @@ impl ChatCompletionAccumulator {
     }
 
     /// The text of a choice's content, text parts joined; ``""`` for an unknown choice.
-    #[pyo3(signature = (choice=None), text_signature = "($self, choice=0)")]
-    fn text(&self, choice: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
-        let choice = index_of(choice)?;
+    #[pyo3(signature = (choice=Given(None)), text_signature = "($self, choice=0)")]
+    fn text(&self, choice: Given<'_>) -> PyResult<String> {
+        let choice = index_of(&choice);
         let state = self.lock()?;
         Ok(choice.map_or_else(String::new, |choice| state.core.text(choice)))
     }
@@ -225,28 +225,28 @@ impl ChatCompletionAccumulator {
     /// The text that came after ``cursor``, and the next cursor. None begins; a cursor is opaque.
     ///
     /// A high surrogate half that still waits for the other one is withheld until it is decided.
-    #[pyo3(signature = (cursor=None, choice=None), text_signature = "($self, cursor=None, choice=0)")]
-    fn text_since(&self, cursor: Option<usize>, choice: Option<&Bound<'_, PyAny>>) -> PyResult<(String, usize)> {
-        let (cursor, choice) = (cursor.unwrap_or(0), index_of(choice)?);
+    #[pyo3(signature = (cursor=None, choice=Given(None)), text_signature = "($self, cursor=None, choice=0)")]
+    fn text_since(&self, cursor: Option<usize>, choice: Given<'_>) -> PyResult<(String, usize)> {
+        let (cursor, choice) = (cursor.unwrap_or(0), index_of(&choice));
         let state = self.lock()?;
         Ok(choice.map_or_else(|| (String::new(), cursor), |choice| state.core.text_since(cursor, choice)))
     }
 
     /// The reasoning of a choice: the first of its strings that is not empty, else thinking parts, else the text and
     /// summary of ``reasoning_details``; ``""`` for an unknown choice.
-    #[pyo3(signature = (choice=None), text_signature = "($self, choice=0)")]
-    fn reasoning_text(&self, choice: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
-        let choice = index_of(choice)?;
+    #[pyo3(signature = (choice=Given(None)), text_signature = "($self, choice=0)")]
+    fn reasoning_text(&self, choice: Given<'_>) -> PyResult<String> {
+        let choice = index_of(&choice);
         let state = self.lock()?;
         Ok(choice.map_or_else(String::new, |choice| state.core.reasoning_text(choice)))
     }
 
     /// The tool calls of a choice as they are so far, in the order of the result.
-    #[pyo3(signature = (choice=None), text_signature = "($self, choice=0)")]
-    fn tool_calls<'py>(&self, py: Python<'py>, choice: Option<&Bound<'_, PyAny>>) -> PyResult<Bound<'py, PyList>> {
+    #[pyo3(signature = (choice=Given(None)), text_signature = "($self, choice=0)")]
+    fn tool_calls<'py>(&self, py: Python<'py>, choice: Given<'_>) -> PyResult<Bound<'py, PyList>> {
         static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let class = TYPE.import(py, "deltafold._calls", "ToolCall")?;
-        let choice = index_of(choice)?;
+        let choice = index_of(&choice);
         let calls = choice.map_or_else(|| Ok(Vec::new()), |choice| self.lock().map(|s| s.core.tool_calls(choice)))?;
         let list = PyList::empty(py);
         for call in calls {
@@ -360,6 +360,6 @@ pub fn fold_of(n: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
 }
 
 /// A choice's index; None for what can be none.
-fn index_of(choice: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
-    Ok(choice.map_or(Some(0), |choice| choice.extract().ok()))
+fn index_of(choice: &Given<'_>) -> Option<u64> {
+    choice.0.as_ref().map_or(Some(0), |choice| choice.extract().ok())
 }

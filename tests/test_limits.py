@@ -1,0 +1,262 @@
+"""Limits: what is kept, what is skipped, and what is followed all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conftest import Backend
+from deltafold import Limits, Seen
+from streams import END, chunk, event, merged, offset_of, payload, same, sse
+
+HI = chunk({"content": "hi"})
+
+
+@pytest.mark.parametrize(
+    "name", ["max_event_bytes", "max_retained_bytes", "max_choices", "max_tool_calls", "max_depth"]
+)
+def test_a_limit_is_a_positive_int(name: str) -> None:
+    for value in (0, -1, 2**62 + 1):
+        with pytest.raises(ValueError, match=f"{name} must be between 1 and 2\\*\\*62, not {value}"):
+            Limits(**{name: value})
+    for odd in ("1", 1.0, True, None):
+        with pytest.raises(TypeError, match=f"{name} must be an int, not {type(odd).__name__}"):
+            Limits(**{name: odd})  # type: ignore[arg-type]
+    limits = Limits(**{name: 7})
+    assert getattr(limits, name) == 7
+    with pytest.raises(AttributeError):
+        setattr(limits, name, 8)
+    with pytest.raises(TypeError):
+        Limits(7)  # type: ignore[misc]
+
+
+def test_defaults() -> None:
+    assert vars(Limits()) == {
+        "max_event_bytes": 16 * 2**20,
+        "max_retained_bytes": 64 * 2**20,
+        "max_choices": 128,
+        "max_tool_calls": 1024,
+        "max_depth": 128,
+    }
+
+
+@pytest.mark.parametrize("limits", [5, {}, "x", Limits])
+def test_limits_of_another_type(backend: Backend, limits: Any) -> None:
+    with pytest.raises(TypeError, match="limits must be a Limits or None"):
+        backend.ChatCompletionAccumulator(limits)
+
+
+# One event
+
+
+def test_an_event_past_the_limit_is_skipped_whole(backend: Backend) -> None:
+    size = len(payload(HI))
+    large = chunk({"content": "hi!"})
+    chunks = [HI, large, HI, large, *END]
+    outcome = merged(backend, *chunks, limits={"max_event_bytes": size + 1})
+    assert outcome.texts == {0: "hihi"}
+    assert outcome.error is not None
+    assert (outcome.error["kind"], outcome.error["offset"]) == ("limit-exceeded", offset_of(chunks, 1))
+    assert outcome.error["message"] == f"an event of more than max_event_bytes={size + 1}"
+    assert not outcome.complete or outcome.done_seen
+    assert outcome.counts["events"] == 6
+    assert outcome.seen & Seen.ERROR
+
+
+@pytest.mark.parametrize(
+    ("lines", "size"),
+    [
+        (b"data: {}\n", 3),
+        (b"data: {}\ndata: \n", 4),
+        (b"event: e\ndata: {}\n", 4),
+        (b"id: abc\ndata: {}\n", 6),
+        (b": a long comment\nretry: 1\ndata: {}\nunknown: field\n", 3),
+    ],
+)
+def test_what_an_event_s_size_is(backend: Backend, lines: bytes, size: int) -> None:
+    for limit, passes in ((size, False), (size - 1, True)):
+        outcome = merged(backend, lines + b"\n", limits={"max_event_bytes": limit})
+        assert outcome.error is not None
+        assert (outcome.error["kind"] == "limit-exceeded") == passes
+
+
+# Choices and calls
+
+
+def test_choices_past_the_limit_are_not_kept(backend: Backend) -> None:
+    chunks = [chunk({"content": str(i)}, i) for i in (5, 9, 7, 5, 9, 7)]
+    outcome = merged(
+        backend,
+        *chunks,
+        chunk(index=7, finish_reason="stop"),
+        chunk(index=5, finish_reason="stop"),
+        limits={"max_choices": 2},
+    )
+    assert outcome.texts == {5: "55", 9: "99"}
+    assert outcome.finish_reasons == {5: "stop", 9: None}
+    assert outcome.error is not None
+    assert outcome.error["message"] == "more than max_choices=2 in one stream"
+    assert outcome.error["offset"] == offset_of(chunks, 2)
+
+
+def test_remembered_indexes_are_bounded(backend: Backend) -> None:
+    deltas = [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "0"}}]
+    deltas += [{"index": i, "id": "a", "function": {"arguments": str(i)}} for i in range(1, 5)]
+    deltas += [{"index": 4, "id": "b", "function": {"name": "g", "arguments": "x"}}]
+    deltas += [{"index": 4, "function": {"arguments": "y"}}]
+    outcome = merged(backend, *(chunk({"tool_calls": [d]}) for d in deltas), *END, limits={"max_tool_calls": 2})
+    # index 4 was never remembered: its last fragment, without id and name, is the newest call's
+    assert [(c[0], c[3]) for c in outcome.calls[0]] == [("a", "01234"), ("b", "xy")]
+
+
+# Retained bytes
+
+
+@pytest.mark.parametrize(
+    ("chunks", "nbytes"),
+    [
+        ([], 0),
+        ([chunk({"content": "aé\U0001f600"})], 7),
+        ([chunk({"content": ""}), chunk({"content": None})], 0),
+        ([chunk({"content": "ab"}), chunk({"content": "cd"})], 4),
+        ([chunk({"refusal": "abc"})], 3),
+        ([chunk({"tool_calls": [{"index": 0, "function": {"arguments": "abc"}}]})], 3),
+        ([{"id": "x"}], 2 + 3),
+        ([{"id": "x"}, {"id": "yy"}], 2 + 3),
+        ([{"model": "x"}, {"model": "yyy"}], 5 + 5),
+        ([{"created": 17}], 7 + 2),
+        ([{"x": None}], 1 + 4),
+        ([{"x": True, "y": False}], 1 + 4 + 1 + 5),
+        ([{"x": [1, 2, "é"]}], 1 + len('[1,2,"é"]'.encode()) - len("é".encode()) + len("\\u00e9")),
+        ([{"x": 1234}, {"x": 5}], 1 + 1),
+        ([chunk(finish_reason="length")], 13 + 8),
+        ([chunk({"role": "assistant"})], 4 + 11),
+        ([{"object": "chat.completion.chunk", "obfuscation": "x" * 99, "p": "x"}], 0),
+        (['{ "x" : { } }'], 1 + 2),
+        (['{"x":[ 1 , 1.50 ]}'], 1 + 8),
+    ],
+)
+def test_retained_bytes(backend: Backend, chunks: list[Any], nbytes: int) -> None:
+    assert merged(backend, *chunks).retained_bytes == nbytes
+
+
+def test_the_first_value_past_the_limit_is_not_kept_at_all(backend: Backend) -> None:
+    usage = {
+        "prompt_tokens": 9,
+        "completion_tokens": 2,
+        "total_tokens": 11,
+        "prompt_tokens_details": {"cached_tokens": 4, "odd": 5},
+        "cost": 1,
+    }
+    chunks = [
+        chunk({"content": "12345"}),
+        chunk({"content": "678901"}),
+        chunk(
+            {"content": "x", "refusal": "x", "reasoning": "x", "tool_calls": [{"index": 0, "id": "a"}], "extra": 1},
+            seed=1,
+            logprobs={"content": [1]},
+        ),
+        {"id": "x", "model": "m", "created": 1, "more": 1, "usage": {"prompt_tokens": 3}},
+        {"usage": usage},
+        chunk({"content": "x"}, 1),
+        chunk({"content": None}, 0, finish_reason="length"),
+        chunk(None, 1, finish_reason="stop"),
+        "[DONE]",
+    ]
+    outcome = merged(backend, *chunks, limits={"max_retained_bytes": 10})
+    assert same(
+        outcome.result,
+        {
+            "object": "chat.completion",
+            "choices": [
+                {"index": 0, "message": {"role": "assistant", "content": "12345"}, "finish_reason": "length"},
+                {"index": 1, "message": {"role": "assistant", "content": None}, "finish_reason": "stop"},
+            ],
+            "usage": {
+                "prompt_tokens": 9,
+                "completion_tokens": 2,
+                "total_tokens": 11,
+                "prompt_tokens_details": {"cached_tokens": 4},
+            },
+        },
+    )
+    assert outcome.retained_bytes == 5
+    assert outcome.error is not None
+    assert (outcome.error["kind"], outcome.error["offset"]) == ("limit-exceeded", offset_of(chunks, 1))
+    assert outcome.error["message"] == "more than max_retained_bytes=10 to keep"
+    assert outcome.complete
+
+
+@pytest.mark.parametrize(("length", "followed"), [(64, True), (65, False)])
+def test_finish_reasons_past_the_limit(backend: Backend, length: int, followed: bool) -> None:
+    reason = "é" * (length // 2) + "x" * (length % 2)
+    outcome = merged(backend, chunk({"content": "xx"}), chunk(finish_reason=reason), limits={"max_retained_bytes": 1})
+    assert outcome.choice["finish_reason"] == (reason if followed else None)
+    assert outcome.complete == followed
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"content": "123456"},
+        {"content": [{"type": "text", "text": "123456"}]},
+        {"refusal": "123456"},
+        {"reasoning": "123456"},
+        {"reasoning_details": [{"text": "123456"}]},
+        {"audio": {"data": "123456"}},
+        {"images": ["123456"]},
+        {"tool_calls": [{"index": 0, "id": "123456"}]},
+        {"function_call": {"name": "123456"}},
+        {"extra": 123456},
+        {"role": "123456"},
+    ],
+)
+def test_the_piece_that_passes_a_limit_says_so(backend: Backend, over: dict[str, Any]) -> None:
+    accumulator = backend.ChatCompletionAccumulator(Limits(max_retained_bytes=5))
+    assert not accumulator.feed(event(chunk({"content": "a"}))) & Seen.ERROR
+    assert accumulator.feed(event(chunk(over))) & Seen.ERROR
+    assert not accumulator.feed(event(chunk({"content": "a"})))
+    assert accumulator.text() == "a"
+    assert accumulator.error.kind == "limit-exceeded"
+
+
+def test_zeros_past_the_limit_replace_no_counts(backend: Backend) -> None:
+    outcome = merged(
+        backend,
+        {"usage": {"total_tokens": 5}, "x_groq": {"usage": {"total_tokens": 4}}},
+        chunk({"content": "x" * 99}),
+        {"usage": {"total_tokens": 0, "prompt_tokens": 0}},
+        {"usage": {"completion_tokens": 7, "total_tokens": "x", "prompt_tokens": None}},
+        limits={"max_retained_bytes": 60},
+    )
+    assert same(outcome.usage, {"total_tokens": 5, "prompt_tokens": 0, "completion_tokens": 7})
+
+
+def test_a_replaced_value_frees_its_length(backend: Backend) -> None:
+    outcome = merged(backend, {"x": "a" * 80}, {"x": 1}, {"y": "b" * 80}, *END, limits={"max_retained_bytes": 110})
+    assert outcome.error is None
+    assert same([outcome.result["x"], outcome.result["y"]], [1, "b" * 80])
+
+
+def test_a_waiting_half_is_booked_as_a_replacement_character(backend: Backend) -> None:
+    accumulator = backend.ChatCompletionAccumulator()
+    booked = []
+    for text in ("a", "\ud83d", "\ude00"):
+        accumulator.feed_chunk(chunk({"content": text}))
+        booked.append(accumulator.retained_bytes)
+    assert booked == [1, 4, 5]
+
+
+def test_memory_does_not_follow_an_index(backend: Backend) -> None:
+    outcome = merged(
+        backend, chunk({"tool_calls": [{"index": 2**62, "id": "a"}], "images": [{"index": 2**62}]}, 2**62), "[DONE]"
+    )
+    assert outcome.choice["index"] == 2**62
+    assert outcome.message["images"] == [{"index": 2**62}]
+
+
+def test_comments_and_unknown_fields_are_not_kept(backend: Backend) -> None:
+    data = b": " + b"x" * 5000 + b"\n" + event(HI) + b"foo: " + b"x" * 5000 + b"\n" + sse(HI, *END)
+    outcome = merged(backend, data, limits={"max_event_bytes": 100, "max_retained_bytes": 100})
+    assert (outcome.texts, outcome.error) == ({0: "hihi"}, None)
