@@ -75,6 +75,12 @@ impl Accumulator {
         if std::mem::replace(&mut self.closed, true) { 0 } else { self.stream.close() }
     }
 
+    /// Turns the fast path off or on; results are the same. For tests.
+    pub fn set_fast_path(&mut self, on: bool) {
+        self.stream.body.shapes.clear();
+        self.stream.body.shapes.off = !on;
+    }
+
     /// `close` was called.
     #[must_use]
     pub fn is_closed(&self) -> bool {

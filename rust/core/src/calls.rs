@@ -50,11 +50,7 @@ impl Arguments {
             if value.node().flags & ESCAPED == 0 {
                 self.follow(value.slice());
             } else {
-                unescape(value.slice(), |piece| match piece {
-                    Piece::Run(run) => self.follow(run),
-                    Piece::Char(char) => self.follow(char.encode_utf8(&mut [0; 4])),
-                    Piece::Half(_) => self.follow("\u{fffd}"),
-                });
+                self.follow_raw(value.slice());
             }
             return keep;
         }
@@ -84,9 +80,15 @@ impl Arguments {
         self.length == 2 && self.is_whole()
     }
 
-    /// Whether text appended now is only text: no placeholder is pending.
-    pub fn joins(&self) -> bool {
-        !self.is_bare()
+    /// A raw string without surrogate halves, behind arguments that are not bare.
+    pub fn append(&mut self, raw: &str, flags: u8, ledger: &mut Ledger) {
+        if flags & ESCAPED == 0 {
+            self.text.add_plain(raw, ledger);
+            self.follow(raw);
+        } else {
+            self.text.add_raw(&[(raw, 1)], ledger);
+            self.follow_raw(raw);
+        }
     }
 
     /// The `{}` so far was a placeholder.
@@ -110,8 +112,16 @@ impl Arguments {
         self.depth = 0;
     }
 
+    fn follow_raw(&mut self, raw: &str) {
+        unescape(raw, |piece| match piece {
+            Piece::Run(run) => self.follow(run),
+            Piece::Char(char) => self.follow(char.encode_utf8(&mut [0; 4])),
+            Piece::Half(_) => self.follow("\u{fffd}"),
+        });
+    }
+
     /// Follows the braces through text that was appended.
-    pub fn follow(&mut self, fragment: &str) {
+    fn follow(&mut self, fragment: &str) {
         if self.length == 0 {
             self.braced = fragment.starts_with('{');
         }
@@ -263,6 +273,11 @@ impl Call {
 
     fn is_bare(&self) -> bool {
         self.arguments().is_some_and(Arguments::is_bare)
+    }
+
+    /// A type came.
+    pub fn has_kind(&self) -> bool {
+        !self.kind.is_empty()
     }
 
     pub fn kind(&self) -> &str {
@@ -488,9 +503,24 @@ impl Calls {
         }
     }
 
-    /// How many calls were opened.
-    pub fn opened(&self) -> u64 {
-        self.opened
+    /// The call of a fragment, if finding it changes nothing and depends on no text: by an index that is known, and by
+    /// an id that is known or neither id nor name.
+    pub fn settled(&self, fragment: Value<'_>) -> Option<u64> {
+        let index = fragment.get("index").and_then(Value::index)?;
+        let by_index = *self.by_index.get(&index)?;
+        let id = fragment.get("id").filter(|id| !id.is_null());
+        if id.is_some_and(|id| !id.is_string()) {
+            return None;
+        }
+        let id = id.map_or(Cow::Borrowed(""), Value::string);
+        let number = if !id.is_empty() {
+            *self.by_id.get(&*id)?
+        } else if opening(fragment).0.is_empty() {
+            by_index
+        } else {
+            return None;
+        };
+        self.call(number).filter(|call| call.kept).map(|_| number)
     }
 
     /// The calls of the result: by index, a call without one by the number of calls opened before it.

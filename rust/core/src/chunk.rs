@@ -146,6 +146,16 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Whether the JSON text without white space is `raw`.
+    pub fn is_raw(self, raw: &str) -> bool {
+        let node = self.node();
+        match node.kind {
+            Kind::String => self.text[node.start as usize - 1..node.end as usize + 1] == *raw,
+            Kind::Array | Kind::Object if node.flags & SPACED != 0 => self.raw() == raw,
+            _ => self.slice() == raw,
+        }
+    }
+
     pub fn raw(self) -> String {
         let mut out = String::with_capacity(self.size());
         self.push_raw(&mut out);

@@ -25,7 +25,8 @@ mod tests;
 mod text;
 mod write;
 
-use scan::{byte, has, key_hash, number_end, skip_white, string_end};
+pub(crate) use scan::string_end;
+use scan::{byte, has, key_hash, number_end, skip_white};
 
 pub use same::fingerprint;
 pub use text::{Piece, compact, compact_len, unescape};

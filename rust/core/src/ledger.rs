@@ -73,6 +73,8 @@ pub(crate) struct Ledger {
     pub halves: usize,
     pub error: Option<Box<Failure>>,
     pub diagnostics: Vec<Diagnostic>,
+    /// How often `note` was called.
+    pub notes: u64,
     pub state: RandomState,
 }
 
@@ -88,6 +90,7 @@ impl Ledger {
             halves: 0,
             error: None,
             diagnostics: Vec::new(),
+            notes: 0,
             state: RandomState::new(),
         }
     }
@@ -116,6 +119,7 @@ impl Ledger {
 
     #[cold]
     pub fn note(&mut self, kind: &'static str, count: usize) {
+        self.notes += 1;
         match self.diagnostics.iter_mut().find(|d| d.kind == kind) {
             Some(known) => known.count += count as u64,
             None => self.diagnostics.push(Diagnostic { kind, count: count as u64, offset: self.offset }),

@@ -10,6 +10,7 @@ pub mod limits;
 mod merge;
 mod message;
 pub mod result;
+mod shape;
 pub mod sse;
 mod stream;
 mod text;

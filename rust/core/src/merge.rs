@@ -105,8 +105,17 @@ impl Completion {
         }
     }
 
+    /// The index that an entry gives; with `fold` always 0.
+    #[inline]
+    pub fn index_of(&self, entry: Value<'_>) -> Option<u64> {
+        if !entry.is_object() {
+            return None;
+        }
+        if self.fold { Some(0) } else { entry.get("index").and_then(Value::index) }
+    }
+
     fn merge_choice(&mut self, entry: Value<'_>, position: u64, ledger: &mut Ledger) {
-        let mut index = if self.fold { Some(0) } else { entry.get("index").and_then(Value::index) };
+        let mut index = self.index_of(entry);
         if index.is_none() {
             ledger.note("missing-choice-index", 1);
             index = Some(position);
@@ -210,11 +219,11 @@ pub(crate) struct Choice {
     pub message: Members,
     pub logprobs: Option<Logprobs>,
     pub others: Members,
-    had_delta: bool,
+    pub had_delta: bool,
     /// A delta brought a string of content.
-    delta_text: bool,
+    pub delta_text: bool,
     /// Members that came with something in them in a delta.
-    delta_names: Names,
+    pub delta_names: Names,
 }
 
 impl Choice {
@@ -449,14 +458,14 @@ fn put_slot(slot: &mut Slot, value: Value<'_>, ledger: &mut Ledger) -> u32 {
 
 /// A set of names that is nearly always small.
 #[derive(Debug, Default)]
-struct Names {
+pub(crate) struct Names {
     few: Vec<Box<str>>,
     many: BTreeMap<Box<str>, ()>,
 }
 
 impl Names {
     #[inline]
-    fn contains(&self, name: &str) -> bool {
+    pub fn contains(&self, name: &str) -> bool {
         self.few.iter().any(|known| **known == *name) || !self.many.is_empty() && self.many.contains_key(name)
     }
 

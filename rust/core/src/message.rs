@@ -374,6 +374,28 @@ impl Details {
         self.others.last_mut()
     }
 
+    /// The entry that an entry of a chunk belongs to, and its position, if finding it changes nothing.
+    pub fn settled(&self, entry: Value<'_>) -> Option<(u32, &Members)> {
+        let kind = entry.get("type").map(Value::string).unwrap_or_default();
+        if let Some(index) = entry.get("index").and_then(Value::index) {
+            let at = self.indexed.iter().rposition(|d| d.index == index && d.kind == kind)?;
+            return Some((at as u32, &self.indexed[at].members));
+        }
+        let id = entry.get("id").map(Value::string).unwrap_or_default();
+        let last = self.others.last().filter(|last| last.text_of("type") == kind && last.text_of("id") == id)?;
+        let at = self.indexed.len() + self.others.len() - 1;
+        last.text_of("signature").is_empty().then_some((at as u32, last))
+    }
+
+    /// The entry at a position that [`Details::settled`] gave.
+    pub fn at_mut(&mut self, at: u32) -> Option<&mut Members> {
+        let at = at as usize;
+        match at.checked_sub(self.indexed.len()) {
+            None => Some(&mut self.indexed[at].members),
+            Some(at) => self.others.get_mut(at),
+        }
+    }
+
     pub fn sorted(&self) -> impl Iterator<Item = &Members> {
         self.indexed.iter().map(|detail| &detail.members).chain(&self.others)
     }

@@ -208,18 +208,36 @@ impl Machine {
         let end = memchr2(b'\n', b'\r', value);
         self.look(end.unwrap_or(value.len()));
         let end = end?;
-        if value[end] != b'\n' || value.get(end + 1) != Some(&b'\n') || end + 1 + self.id.len() > self.limit {
-            return None;
-        }
         let offset = self.bytes;
         let length = field.len() - value.len() + end + 2;
+        if value[end] != b'\n' || value.get(end + 1) != Some(&b'\n') || !self.fits(end) {
+            return None;
+        }
+        self.took(length);
         *at += length;
+        Some((&value[..end], offset))
+    }
+
+    /// Whether the stream stands at the very start of an event, with LF line ends so far.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    /// Whether an event of one `data` line with a value of that length is allowed.
+    #[inline]
+    pub(crate) fn fits(&self, value: usize) -> bool {
+        value + 1 + self.id.len() <= self.limit
+    }
+
+    /// Moves behind an event of one `data` line, of `length` bytes with its line ends, that the caller has read by itself.
+    #[inline]
+    pub(crate) fn took(&mut self, length: usize) {
         self.bytes += length as u64;
         self.events += 1;
         self.begun = true;
         self.field_seen = true;
         self.data_seen = true;
-        Some((&value[..end], offset))
     }
 
     /// The next item of `piece` from `at` on, which moves; None when the piece is used up.

@@ -7,8 +7,10 @@ use crate::json::Tape;
 use crate::ledger::{ErrorKind, Failure, Ledger, seen};
 use crate::limits::Limits;
 use crate::merge::Completion;
+use crate::shape::Shapes;
 use crate::sse::{Item, Machine};
 use std::borrow::Cow;
+use std::cell::Cell;
 
 /// Bytes of upstream's text in an error.
 const LONGEST_MESSAGE: usize = 4096;
@@ -38,7 +40,25 @@ pub(crate) struct Body {
     pub after_done: u64,
     /// Whole lines of JSON were taken already.
     json_lines: bool,
-    tape: Tape,
+    pub shapes: Shapes,
+}
+
+thread_local! {
+    /// The tape of the payload being read: one for all streams of a thread, so that a stream keeps none.
+    static TAPE: Cell<Tape> = Cell::default();
+}
+/// Nodes above which a tape is not kept for the next payload.
+const TAPE_NODES: usize = 1 << 16;
+
+/// Lends the thread's tape.
+#[inline]
+fn with_tape<T>(work: impl FnOnce(&mut Tape) -> T) -> T {
+    let mut tape = TAPE.take();
+    let result = work(&mut tape);
+    if tape.nodes().len() <= TAPE_NODES {
+        TAPE.set(tape);
+    }
+    result
 }
 
 impl Stream {
@@ -53,7 +73,7 @@ impl Stream {
                 chunks: 0,
                 after_done: 0,
                 json_lines: false,
-                tape: Tape::new(),
+                shapes: Shapes::default(),
             },
             kept: Vec::new(),
             kept_over: false,
@@ -73,6 +93,12 @@ impl Stream {
         self.body.ledger.seen = 0;
         let mut at = 0;
         while at < piece.len() {
+            if self.machine.is_plain()
+                && let Some(length) = self.match_shape(&piece[at..])
+            {
+                at += length;
+                continue;
+            }
             if let Some((data, offset)) = self.machine.simple(piece, &mut at) {
                 self.body.event(data, false, offset);
                 self.drop_kept();
@@ -101,6 +127,25 @@ impl Stream {
         self.body.ledger.seen
     }
 
+    /// The length of the event that `bytes` begin with, if its shape is known; then it is merged.
+    #[inline]
+    fn match_shape(&mut self, bytes: &[u8]) -> Option<usize> {
+        let Body { shapes, completion, ledger, done_seen, chunks, .. } = &mut self.body;
+        let value = bytes.strip_prefix(b"data: ")?;
+        let found = shapes.find(value)?;
+        let length = b"data: ".len() + found.end + 2;
+        if *done_seen || !value[found.end..].starts_with(b"\n\n") {
+            return None;
+        }
+        // The machine moves only where the merge succeeds: both can say no before they change anything.
+        if !self.machine.fits(found.end) || !shapes.merge(&found, completion, ledger) {
+            return None;
+        }
+        self.machine.took(length);
+        *chunks += 1;
+        Some(length)
+    }
+
     /// One chunk that came as an object.
     pub fn feed_text(&mut self, text: &str) -> u32 {
         self.body.ledger.seen = 0;
@@ -123,6 +168,7 @@ impl Stream {
         if ledger.halves > 0 {
             ledger.note("lone-surrogate", ledger.halves);
         }
+        self.body.shapes.clear();
         if !self.is_complete() {
             self.body.ledger.fail(ErrorKind::Truncated, "the stream ended before it was complete".into());
         }
@@ -311,9 +357,7 @@ impl Body {
 
     #[inline]
     fn text(&mut self, data: &str, is_error: bool) {
-        let mut tape = std::mem::take(&mut self.tape);
-        self.text_on(data, is_error, &mut tape);
-        self.tape = tape;
+        with_tape(|tape| self.text_on(data, is_error, tape));
     }
 
     fn text_on(&mut self, data: &str, is_error: bool, tape: &mut Tape) {
@@ -410,7 +454,11 @@ impl Body {
             error = choices.items().find_map(|entry| Some((entry.get("error").filter(|e| e.is_truthy())?, entry)));
         }
         is_error &= error.is_none();
+        let notes = self.ledger.notes;
+        let quiet = if is_error || error.is_some() { None } else { self.shapes.judge(chunk, &self.completion) };
         self.completion.merge(chunk, is_error, &mut self.ledger);
+        let quiet = quiet.filter(|_| notes == self.ledger.notes && !self.ledger.over && chunk.tape.words() == 0);
+        self.shapes.learn(quiet, chunk.text);
         if let Some((error, beside)) = error {
             self.upstream_error(error, beside);
         } else if is_error {
@@ -425,16 +473,16 @@ impl Body {
 
     fn is_whole(&mut self, text: &str) -> bool {
         let depth = self.ledger.limits.max_depth;
-        match payload(text, depth, &mut self.tape).0 {
+        with_tape(|tape| match payload(text, depth, tape).0 {
             Payload::One(reading) => reading.is_whole(),
-            Payload::Lines => lines(text).all(|line| read(trim(line).0, depth, &mut self.tape).is_whole()),
+            Payload::Lines => lines(text).all(|line| read(trim(line).0, depth, tape).is_whole()),
             Payload::LastLineError => true,
             Payload::Bad => false,
-        }
+        })
     }
 
     fn is_whole_line(&mut self, text: &str) -> bool {
-        read(trim(text).0, self.ledger.limits.max_depth, &mut self.tape).is_whole()
+        with_tape(|tape| read(trim(text).0, self.ledger.limits.max_depth, tape).is_whole())
     }
 
     fn cut_at(&mut self, offset: u64) {
@@ -455,13 +503,11 @@ impl Body {
         }
         let data = self.decode(value);
         let text = trim(&data).0;
-        let mut tape = std::mem::take(&mut self.tape);
-        match read(text, self.ledger.limits.max_depth, &mut tape) {
-            Reading::Chunks => self.reading(Reading::Chunks, text, &tape, true),
+        with_tape(|tape| match read(text, self.ledger.limits.max_depth, tape) {
+            Reading::Chunks => self.reading(Reading::Chunks, text, tape, true),
             Reading::Skipped => {}
-            _ => self.error_text(&data, &mut tape),
-        }
-        self.tape = tape;
+            _ => self.error_text(&data, tape),
+        });
     }
 
     /// An error whose body is no object: plain text, or a JSON string.
@@ -525,19 +571,19 @@ impl Body {
         }
         let text = String::from_utf8_lossy(line);
         let text = trim(&text).0;
-        let mut tape = std::mem::take(&mut self.tape);
-        let is_error = read(text, self.ledger.limits.max_depth, &mut tape) == Reading::Chunks && {
-            let root = Value { tape: &tape, text, at: 0 };
-            root.get("error").is_some_and(Value::is_truthy)
-        };
-        if is_error {
-            self.ledger.offset = Some(offset);
-            self.decode(line);
-            self.ledger.note("raw-error-line", 1);
-            self.reading(Reading::Chunks, text, &tape, false);
-        }
-        self.tape = tape;
-        is_error
+        with_tape(|tape| {
+            let is_error = read(text, self.ledger.limits.max_depth, tape) == Reading::Chunks && {
+                let root = Value { tape, text, at: 0 };
+                root.get("error").is_some_and(Value::is_truthy)
+            };
+            if is_error {
+                self.ledger.offset = Some(offset);
+                self.decode(line);
+                self.ledger.note("raw-error-line", 1);
+                self.reading(Reading::Chunks, text, tape, false);
+            }
+            is_error
+        })
     }
 
     /// A whole completion, chunk or error that stands for itself.
@@ -548,36 +594,36 @@ impl Body {
         }
         let text = String::from_utf8_lossy(body);
         let text = trim(&text).0;
-        let mut tape = std::mem::take(&mut self.tape);
-        let mut kinds = Vec::new();
-        if read(text, self.ledger.limits.max_depth, &mut tape) == Reading::Chunks {
-            let root = Value { tape: &tape, text, at: 0 };
-            let chunks: Vec<Value<'_>> = if root.is_object() { vec![root] } else { root.items().collect() };
-            kinds = chunks.into_iter().map(|chunk| (chunk.at, BodyKind::of(chunk))).collect();
-        }
-        let taken = !kinds.is_empty() && kinds.iter().all(|(_, kind)| kind.is_some());
-        if taken {
-            self.ledger.offset = Some(offset);
-            self.decode(body);
-            self.json_lines = true;
-            if tape.words() > 0 {
-                self.ledger.note("non-finite-number", tape.words());
+        with_tape(|tape| {
+            let mut kinds = Vec::new();
+            if read(text, self.ledger.limits.max_depth, tape) == Reading::Chunks {
+                let root = Value { tape, text, at: 0 };
+                let chunks: Vec<Value<'_>> = if root.is_object() { vec![root] } else { root.items().collect() };
+                kinds = chunks.into_iter().map(|chunk| (chunk.at, BodyKind::of(chunk))).collect();
             }
-            for (at, kind) in kinds {
-                let chunk = kind == Some(BodyKind::Chunk);
-                self.ledger.note(if chunk { "json-lines" } else { "json-body" }, 1);
-                self.merge(Value { tape: &tape, text, at }, kind == Some(BodyKind::Error));
+            let taken = !kinds.is_empty() && kinds.iter().all(|(_, kind)| kind.is_some());
+            if taken {
+                self.ledger.offset = Some(offset);
+                self.decode(body);
+                self.json_lines = true;
+                if tape.words() > 0 {
+                    self.ledger.note("non-finite-number", tape.words());
+                }
+                for (at, kind) in kinds {
+                    let chunk = kind == Some(BodyKind::Chunk);
+                    self.ledger.note(if chunk { "json-lines" } else { "json-body" }, 1);
+                    self.merge(Value { tape, text, at }, kind == Some(BodyKind::Error));
+                }
             }
-        }
-        self.tape = tape;
-        taken
+            taken
+        })
     }
 
     fn refuse_body(&mut self, body: &[u8], offset: u64) {
         self.ledger.offset = Some(offset);
         let text = self.decode(body);
         let depth = self.ledger.limits.max_depth;
-        if read(trim(&text).0, depth, &mut self.tape) == Reading::TooDeep {
+        if with_tape(|tape| read(trim(&text).0, depth, tape)) == Reading::TooDeep {
             self.ledger.fail(ErrorKind::LimitExceeded, format!("a chunk deeper than max_depth={depth}"));
             return;
         }
