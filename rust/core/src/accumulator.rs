@@ -194,7 +194,7 @@ impl Accumulator {
         let mut end = 0;
         for (at, text) in texts.iter().enumerate() {
             let withheld = at + 1 == texts.len() && text.half();
-            let length = if withheld { text.decided().len() } else { text.nbytes() };
+            let length = if withheld { text.decided_len() } else { text.nbytes() };
             if cursor < end + length {
                 new.push_str(text.decided().get(cursor.saturating_sub(end)..).unwrap_or(""));
                 if text.half() && !withheld {

@@ -48,7 +48,7 @@ impl Arguments {
                 return false;
             }
             if value.node().flags & ESCAPED == 0 {
-                self.follow(value.slice());
+                self.follow(value.slice().as_bytes());
             } else {
                 self.follow_raw(value.slice());
             }
@@ -66,7 +66,7 @@ impl Arguments {
         } else if keep && !self.text.add_plain(&raw, ledger) {
             return false;
         }
-        self.follow(&raw);
+        self.follow(raw.as_bytes());
         keep
     }
 
@@ -80,15 +80,17 @@ impl Arguments {
         self.length == 2 && self.is_whole()
     }
 
-    /// A raw string without surrogate halves, behind arguments that are not bare.
-    pub fn append(&mut self, raw: &str, flags: u8, ledger: &mut Ledger) {
-        if flags & ESCAPED == 0 {
-            self.text.add_plain(raw, ledger);
-            self.follow(raw);
-        } else {
-            self.text.add_raw(&[(raw, 1)], ledger);
-            self.follow_raw(raw);
-        }
+    /// Appends UTF-8 for which there is room, behind arguments that are not bare.
+    #[inline]
+    pub fn append(&mut self, fragment: &[u8], ledger: &mut Ledger) {
+        self.text.append(fragment, ledger);
+        self.follow(fragment);
+    }
+
+    /// The same for a raw string without surrogate halves.
+    pub fn append_raw(&mut self, raw: &str, ledger: &mut Ledger) {
+        self.text.add_raw(&[(raw, 1)], ledger);
+        self.follow_raw(raw);
     }
 
     /// The `{}` so far was a placeholder.
@@ -114,22 +116,22 @@ impl Arguments {
 
     fn follow_raw(&mut self, raw: &str) {
         unescape(raw, |piece| match piece {
-            Piece::Run(run) => self.follow(run),
-            Piece::Char(char) => self.follow(char.encode_utf8(&mut [0; 4])),
-            Piece::Half(_) => self.follow("\u{fffd}"),
+            Piece::Run(run) => self.follow(run.as_bytes()),
+            Piece::Char(char) => self.follow(char.encode_utf8(&mut [0; 4]).as_bytes()),
+            Piece::Half(_) => self.follow("\u{fffd}".as_bytes()),
         });
     }
 
     /// Follows the braces through text that was appended.
-    fn follow(&mut self, fragment: &str) {
+    fn follow(&mut self, fragment: &[u8]) {
         if self.length == 0 {
-            self.braced = fragment.starts_with('{');
+            self.braced = fragment.first() == Some(&b'{');
         }
         self.length += fragment.len();
         if !self.braced {
             return;
         }
-        for &byte in fragment.as_bytes() {
+        for &byte in fragment {
             if self.escaped {
                 self.escaped = false;
             } else if self.in_string {

@@ -97,9 +97,9 @@ impl<'a> Value<'a> {
         self.is_string() && (self.slice() == wanted || self.node().flags & ESCAPED != 0 && self.string() == wanted)
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn members(self) -> impl Iterator<Item = (Cow<'a, str>, Value<'a>)> {
-        self.tape.members(self.at).map(move |(key, at)| (self.tape.key(self.text, key), Value { at, ..self }))
+        self.tape.members(self.at).map(move |(key, at)| (name(self.tape.node(key), self.text), Value { at, ..self }))
     }
 
     #[inline]
@@ -108,8 +108,18 @@ impl<'a> Value<'a> {
     }
 
     /// The member of that name.
+    #[inline]
     pub fn get(self, name: &str) -> Option<Value<'a>> {
-        self.members().find_map(|(key, value)| (key == name).then_some(value))
+        let bytes = self.text.as_bytes();
+        let same = |key: Node| {
+            if key.flags & ESCAPED == 0 {
+                bytes[key.start as usize..key.end as usize] == *name.as_bytes()
+            } else {
+                key.string(self.text) == name
+            }
+        };
+        let (_, at) = self.tape.members(self.at).find(|&(key, _)| same(self.tape.node(key)))?;
+        Some(Value { at, ..self })
     }
 
     /// An index of a choice, a tool call or a list's entry: an integer from 0 to 2^63-1, else none.
@@ -185,6 +195,12 @@ impl<'a> Value<'a> {
         });
         halves
     }
+}
+
+/// What a key spells.
+#[inline(always)]
+fn name(key: Node, text: &str) -> Cow<'_, str> {
+    if key.flags & ESCAPED == 0 { Cow::Borrowed(&text[key.start as usize..key.end as usize]) } else { key.string(text) }
 }
 
 /// Surrogate halves without their other half in a raw string.

@@ -25,11 +25,12 @@ mod tests;
 mod text;
 mod write;
 
-pub(crate) use scan::string_end;
-use scan::{byte, has, key_hash, number_end, skip_white};
+pub(crate) use scan::hole_end;
+use scan::{byte, has, key_hash, number_end, skip_white, string_end};
 
 pub use same::fingerprint;
 pub use text::{Piece, compact, compact_len, unescape};
+pub(crate) use write::write_readable;
 pub use write::{write_canonical, write_float, write_string};
 
 /// The string has a backslash.

@@ -442,8 +442,8 @@ impl Audio {
             if name == "id" && member.is_string() && !members.text_of("id").is_empty() {
                 continue;
             }
-            let padded = name == "data"
-                && matches!(members.get("data"), Some(Slot::Joined(j)) if j.text.decided().ends_with('='));
+            let padded =
+                name == "data" && matches!(members.get("data"), Some(Slot::Joined(j)) if j.text.ends_with(b'='));
             if members.put(&name, member, ledger) {
                 seen = seen::AUDIO;
                 if name == "data" && member.is_string() {

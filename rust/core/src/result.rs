@@ -25,6 +25,8 @@ pub trait Sink {
     fn string(&mut self, value: &str);
     /// A value as compact JSON text; `flags` are those of [`crate::json`].
     fn raw(&mut self, text: &str, flags: u8);
+    /// A list, given as the JSON texts of its entries with commas between.
+    fn list(&mut self, entries: &str, flags: u8);
 }
 
 /// Members of a message in the order of OpenAI's reference.
@@ -213,11 +215,7 @@ pub(crate) fn write_text(text: &Text, out: &mut impl Sink) {
 }
 
 fn write_list(list: &Extend, out: &mut impl Sink) {
-    let mut raw = String::with_capacity(list.raw.len() + 2);
-    raw.push('[');
-    raw.push_str(&list.raw);
-    raw.push(']');
-    out.raw(&raw, list.flags);
+    out.list(&list.text, list.flags);
 }
 
 fn write_entries(entries: &Entries, out: &mut impl Sink) {
@@ -228,7 +226,7 @@ fn write_entries(entries: &Entries, out: &mut impl Sink) {
     for entry in entries.indexed.values() {
         write_members(entry, out);
     }
-    entries.others.each(|raw| out.raw(raw, entries.others.flags));
+    entries.others.each(|text| out.raw(text, entries.others.flags));
     out.end_array();
 }
 
@@ -369,5 +367,15 @@ impl Sink for JsonText {
         } else {
             self.out.push_str("null");
         }
+    }
+
+    fn list(&mut self, entries: &str, flags: u8) {
+        if flags != 0 {
+            return self.raw(&format!("[{entries}]"), flags);
+        }
+        self.begin();
+        self.out.push('[');
+        self.out.push_str(entries);
+        self.out.push(']');
     }
 }

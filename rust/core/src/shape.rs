@@ -12,17 +12,18 @@
 //! chunk and looks at every member next to what is held: an id that is settled, a model equal to the one held, a null
 //! where something is held, a role that has come. Whatever it does not know is not quiet.
 //!
-//! What was quiet stays so as long as nothing but text is appended. Therefore every other merge moves `version` on, and
+//! What was quiet stays so as long as nothing but text is appended. (Integers of which the last stays may change too:
+//! usage in every chunk, a token's id. They are holes in every shape and never literals.) Therefore every other merge moves `version` on, and
 //! a shape counts only in the version in which it was judged; otherwise the ordinary path judges it again.
 //! The facts that appended text itself can change are asked at every match: whether there is room for it, and whether
 //! the arguments so far are a bare `{}`.
 //!
 //! A chunk steps aside (is not quiet, or does not match) that has half a surrogate pair anywhere, ill-formed UTF-8, a
-//! member twice, an error, a finish reason, usage, a list that extends, content in parts, or a text that waits for the
+//! member twice, an error, a finish reason, usage that is all zero, a list that extends, content in parts, or a text that waits for the
 //! other half of a pair. The stream must be at the start of an event, with LF line ends, not done, and below its limits.
 //! The whole file may be deleted without changing a result.
 use crate::chunk::Value;
-use crate::json::{DEAD, ESCAPED, HALF, Kind, string_end};
+use crate::json::{DEAD, ESCAPED, HALF, Kind, hole_end};
 use crate::ledger::{Ledger, seen};
 use crate::merge::{Choice, Completion};
 use crate::message::REASONING;
@@ -34,7 +35,7 @@ const SHAPES: usize = 4;
 /// Literal bytes of all shapes together; what a stream keeps beside its text must stay small.
 const LITERALS: usize = 2048;
 /// Holes of one shape.
-const HOLES: usize = 6;
+const HOLES: usize = 12;
 /// Nodes of a chunk that is looked at.
 const NODES: usize = 96;
 /// Chunks in a row that were not quiet after which only every eighth is looked at.
@@ -49,7 +50,11 @@ pub(crate) struct Shapes {
     last: usize,
     hint: usize,
     loud: u32,
+    /// The last `created`, and whether it changes from chunk to chunk.
+    created: Vec<u8>,
+    created_varies: bool,
     pub off: bool,
+    found: Match,
 }
 
 #[derive(Debug)]
@@ -58,6 +63,10 @@ struct Shape {
     literals: Box<[u8]>,
     /// Length of the literal before each hole, and the hole.
     holes: Box<[(u32, Hole)]>,
+    /// A hole is a tool call's arguments.
+    arguments: bool,
+    /// The chunk has usage; all its numbers are holes.
+    usage: bool,
     /// The shape that came after this one the last time.
     next: usize,
 }
@@ -71,6 +80,14 @@ enum Hole {
     Integer,
     /// A fragment of a text.
     Text(Place),
+    /// A number of which the last stays.
+    Number(Leaf),
+}
+
+impl Hole {
+    fn is_arguments(self) -> bool {
+        matches!(self, Hole::Text(Place { kind: TextKind::Arguments(_), .. }))
+    }
 }
 
 /// Which text a hole belongs to, by positions that hold in one version.
@@ -80,6 +97,18 @@ struct Place {
     slot: u32,
     kind: TextKind,
     seen: u32,
+}
+
+/// Which member holds a number, by positions that hold in one version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaf {
+    Usage(u32),
+    /// Of an object in usage.
+    Details(u32, u32),
+    /// Of the message of a choice.
+    Message(u32, u32),
+    Choice(u32, u32),
+    Top(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,60 +127,69 @@ enum TextKind {
     ChoiceText,
 }
 
-/// A payload that matched.
-pub(crate) struct Match<'a> {
+/// An event that matched.
+#[derive(Debug, Default)]
+struct Match {
     shape: usize,
-    /// Length of the payload.
-    pub end: usize,
-    holes: [&'a str; HOLES],
-    flags: [u8; HOLES],
+    /// Length of the event, its line ends included.
+    length: usize,
+    /// Bytes of all fragments, escapes included, and of all numbers.
+    kept: usize,
+    /// A number of usage is not zero.
+    counts: bool,
+    /// Where each hole begins and ends, and the flags of its string.
+    holes: [(u32, u32, u8); HOLES],
 }
 
+/// What an event has before and behind its data.
+const BEFORE: &[u8] = b"data: ";
+const BEHIND: &[u8] = b"\n\n";
+
 impl Shapes {
-    /// Whether `bytes` begin with a payload of a shape that counts.
+    /// Looks whether `bytes` begin with an event of a shape that counts: the lengths of the event and of its data.
     #[inline]
-    pub fn find<'a>(&self, bytes: &'a [u8]) -> Option<Match<'a>> {
+    pub fn find(&mut self, bytes: &[u8]) -> Option<(usize, usize)> {
         let mut at = self.hint;
         for _ in 0..self.shapes.len() {
             let shape = &self.shapes[at];
-            if shape.version == self.version
-                && let Some(found) = shape.find(bytes, at)
-            {
-                return Some(found);
+            if shape.version == self.version && shape.find(bytes, &mut self.found).is_some() {
+                self.found.shape = at;
+                return Some((self.found.length, self.found.length - BEFORE.len() - BEHIND.len()));
             }
             at = if at + 1 == self.shapes.len() { 0 } else { at + 1 };
         }
         None
     }
 
-    /// Merges what was found; false, and nothing is changed, where the ordinary path must do it.
+    /// Merges what was just found in `bytes`; false, and nothing is changed, where the ordinary path must do it.
     #[inline]
-    pub fn merge(&mut self, found: &Match<'_>, completion: &mut Completion, ledger: &mut Ledger) -> bool {
+    pub fn merge(&mut self, bytes: &[u8], completion: &mut Completion, ledger: &mut Ledger) -> bool {
+        let found = &self.found;
         let shape = &self.shapes[found.shape];
-        let mut length = 0;
-        for ((_, hole), text) in shape.holes.iter().zip(&found.holes) {
-            if let Hole::Text(place) = hole {
-                length += text.len();
-                if !place.is_ready(completion) {
-                    return false;
-                }
-            }
+        if ledger.over || ledger.retained.saturating_add(found.kept) > ledger.limits.max_retained_bytes {
+            return false;
         }
-        if ledger.over || ledger.retained.saturating_add(length) > ledger.limits.max_retained_bytes {
+        if shape.arguments && !shape.is_ready(completion) || shape.usage && !found.counts {
             return false;
         }
         ledger.chunk += 1;
-        for (at, (_, hole)) in shape.holes.iter().enumerate() {
-            if let Hole::Text(place) = hole
-                && !found.holes[at].is_empty()
-            {
-                ledger.seen |= place.seen;
-                place.append(found.holes[at], found.flags[at], completion, ledger);
+        ledger.seen |= if shape.usage { seen::USAGE } else { 0 };
+        for (&(_, hole), &(start, end, flags)) in shape.holes.iter().zip(&found.holes) {
+            let fragment = &bytes[start as usize..end as usize];
+            match hole {
+                Hole::Text(place) if start < end => {
+                    ledger.seen |= place.seen;
+                    place.append(fragment, flags, completion, ledger);
+                }
+                Hole::Number(leaf) => leaf.set(fragment, completion, ledger),
+                _ => {}
             }
         }
         self.hint = shape.next;
-        self.shapes[self.last].next = found.shape;
-        self.last = found.shape;
+        if self.last != self.found.shape {
+            self.shapes[self.last].next = self.found.shape;
+            self.last = self.found.shape;
+        }
         true
     }
 
@@ -180,20 +218,26 @@ impl Shapes {
     }
 
     fn remember(&mut self, quiet: &Quiet, text: &[u8]) {
-        let spans = &quiet.holes[..quiet.count];
+        let varies = self.varies(quiet, text);
+        let kept = |hole: Hole| varies || hole != Hole::Integer;
+        let spans: Vec<_> = quiet.holes[..quiet.count].iter().copied().filter(|span| kept(span.2)).collect();
         let holed: usize = spans.iter().map(|(start, end, _)| (end - start) as usize).sum();
         if text.len() - holed > LITERALS {
             return;
         }
-        let mut literals = Vec::with_capacity(text.len() - holed);
+        let mut literals = Vec::with_capacity(BEFORE.len() + text.len() - holed + BEHIND.len());
+        literals.extend_from_slice(BEFORE);
         let mut holes = Vec::with_capacity(spans.len());
         let mut at = 0;
-        for &(start, end, hole) in spans {
+        for &(start, end, hole) in &spans {
+            let begin = literals.len();
             literals.extend_from_slice(&text[at..start as usize]);
-            holes.push((start - at as u32, hole));
+            let before = if holes.is_empty() { BEFORE.len() } else { 0 };
+            holes.push(((literals.len() - begin + before) as u32, hole));
             at = end as usize;
         }
         literals.extend_from_slice(&text[at..]);
+        literals.extend_from_slice(BEHIND);
         let known = self.shapes.iter().position(|shape| *shape.literals == *literals && shape.has_cuts_of(&holes));
         let place = known.unwrap_or_else(|| {
             let total: usize = self.shapes.iter().map(|shape| shape.literals.len()).sum();
@@ -206,7 +250,9 @@ impl Shapes {
                 0
             }
         });
-        let shape = Shape { version: self.version, literals: literals.into(), holes: holes.into(), next: place };
+        let arguments = holes.iter().any(|(_, hole)| hole.is_arguments());
+        let (literals, holes) = (literals.into(), holes.into());
+        let shape = Shape { version: self.version, literals, holes, arguments, usage: quiet.usage, next: place };
         if place < self.shapes.len() {
             self.shapes[place] = shape;
         } else {
@@ -218,6 +264,18 @@ impl Shapes {
         self.hint = place;
     }
 
+    /// Whether `created` changes from chunk to chunk; as long as it does not it is a literal like any other.
+    fn varies(&mut self, quiet: &Quiet, text: &[u8]) -> bool {
+        if let Some(&(start, end, _)) = quiet.holes[..quiet.count].iter().find(|span| span.2 == Hole::Integer) {
+            let created = &text[start as usize..end as usize];
+            if *created != *self.created {
+                self.created_varies |= !self.created.is_empty();
+                self.created = created.to_vec();
+            }
+        }
+        self.created_varies
+    }
+
     /// Gives the memory back; the stream has ended.
     pub fn clear(&mut self) {
         *self = Self { off: true, ..Self::default() };
@@ -226,31 +284,45 @@ impl Shapes {
 
 impl Shape {
     #[inline]
-    fn find<'a>(&self, bytes: &'a [u8], shape: usize) -> Option<Match<'a>> {
-        let mut found = Match { shape, end: 0, holes: [""; HOLES], flags: [0; HOLES] };
-        let mut literals: &[u8] = &self.literals;
-        let mut at = 0;
-        for (number, &(length, hole)) in self.holes.iter().enumerate() {
-            let (literal, rest) = literals.split_at(length as usize);
-            if !bytes[at..].starts_with(literal) {
-                return None;
-            }
-            literals = rest;
-            at += literal.len();
-            if hole == Hole::Integer {
-                at = integer_end(bytes, at)?;
-                continue;
-            }
-            let (end, flags) = string_end(bytes, at)?;
+    fn find(&self, bytes: &[u8], found: &mut Match) -> Option<()> {
+        let (mut literals, mut rest): (&[u8], _) = (&self.literals, bytes);
+        let (mut kept, mut counts) = (0, false);
+        for (&(length, hole), place) in self.holes.iter().zip(&mut found.holes) {
+            let (literal, more) = literals.split_at_checked(length as usize)?;
+            literals = more;
+            rest = rest.strip_prefix(literal)?;
+            let (end, flags) = match hole {
+                Hole::Integer | Hole::Number(_) => (integer_end(rest)?, 0),
+                Hole::Padding | Hole::Text(_) => hole_end(rest)?,
+            };
             if flags & HALF != 0 {
                 return None;
             }
-            found.holes[number] = utf8(&bytes[at..end])?;
-            found.flags[number] = flags;
-            at = end;
+            let start = bytes.len() - rest.len();
+            *place = (start as u32, (start + end) as u32, flags);
+            kept += match hole {
+                Hole::Text(_) => end,
+                Hole::Number(leaf) => {
+                    counts |= leaf.is_usage() && rest[0] != b'0';
+                    end
+                }
+                Hole::Padding | Hole::Integer => 0,
+            };
+            rest = &rest[end..];
         }
-        found.end = at + literals.len();
-        bytes[at..].starts_with(literals).then_some(found)
+        rest = rest.strip_prefix(literals)?;
+        found.kept = kept;
+        found.counts = counts;
+        found.length = bytes.len() - rest.len();
+        Some(())
+    }
+
+    /// Whether appended text is only text: not when it would take the place of bare arguments.
+    fn is_ready(&self, completion: &Completion) -> bool {
+        self.holes.iter().all(|(_, hole)| match hole {
+            Hole::Text(place) => place.is_ready(completion),
+            _ => true,
+        })
     }
 
     fn has_cuts_of(&self, holes: &[(u32, Hole)]) -> bool {
@@ -258,16 +330,14 @@ impl Shape {
     }
 }
 
+/// The length of the integer without sign that `bytes` begin with; of one that may not fit 64 bits none.
 #[inline]
-fn utf8(bytes: &[u8]) -> Option<&str> {
-    if bytes.len() < 64 { std::str::from_utf8(bytes).ok() } else { simdutf8::basic::from_utf8(bytes).ok() }
-}
-
-/// The end of an integer without sign that fits 64 bits.
-fn integer_end(bytes: &[u8], at: usize) -> Option<usize> {
-    let digits = bytes[at..].iter().take(19).take_while(|byte| byte.is_ascii_digit()).count();
-    let plain = digits == 1 || digits > 1 && digits < 19 && bytes[at] != b'0';
-    plain.then_some(at + digits)
+fn integer_end(bytes: &[u8]) -> Option<usize> {
+    let mut end = 0;
+    while end < bytes.len() && bytes[end].wrapping_sub(b'0') < 10 {
+        end += 1;
+    }
+    (end == 1 || end > 1 && end < 19 && bytes[0] != b'0').then_some(end)
 }
 
 impl Place {
@@ -285,31 +355,68 @@ impl Place {
         }
     }
 
-    /// Whether appended text is only text: not when it would take the place of bare arguments.
-    #[inline]
     fn is_ready(&self, completion: &Completion) -> bool {
         let TextKind::Arguments(number) = self.kind else { return true };
-        let slot = completion.choices.get(self.choice as usize).map(|choice| &choice.message.slots[self.slot as usize].1);
+        let slot =
+            completion.choices.get(self.choice as usize).map(|choice| &choice.message.slots[self.slot as usize].1);
         let Some(Slot::Calls(calls)) = slot else { return false };
         let function = calls.call(number).and_then(|call| call.function.as_ref());
         function.is_some_and(|function| !function.arguments.is_bare())
     }
 
     #[inline]
-    fn append(&self, raw: &str, flags: u8, completion: &mut Completion, ledger: &mut Ledger) {
+    fn append(&self, fragment: &[u8], flags: u8, completion: &mut Completion, ledger: &mut Ledger) {
+        let raw = if flags & ESCAPED == 0 { "" } else { simdutf8::basic::from_utf8(fragment).unwrap_or_default() };
         if let TextKind::Arguments(number) = self.kind {
             let Some(choice) = completion.choices.get_mut(self.choice as usize) else { return };
             if let Slot::Calls(calls) = &mut choice.message.slots[self.slot as usize].1
                 && let Some(function) = calls.call_mut(number).and_then(|call| call.function.as_mut())
             {
-                function.arguments.append(raw, flags, ledger);
+                if flags & ESCAPED == 0 {
+                    function.arguments.append(fragment, ledger);
+                } else {
+                    function.arguments.append_raw(raw, ledger);
+                }
             }
         } else if let Some(text) = self.text(completion) {
             if flags & ESCAPED == 0 {
-                text.add_plain(raw, ledger);
+                text.append(fragment, ledger);
             } else {
                 text.add_raw(&[(raw, 1)], ledger);
             }
+        }
+    }
+}
+
+impl Leaf {
+    fn is_usage(self) -> bool {
+        matches!(self, Leaf::Usage(_) | Leaf::Details(..))
+    }
+
+    fn slot(self, completion: &mut Completion) -> Option<&mut Slot> {
+        let (members, at) = match self {
+            Leaf::Usage(at) => (completion.usage.members.as_mut()?, at),
+            Leaf::Details(parent, at) => match &mut completion.usage.members.as_mut()?.slots[parent as usize].1 {
+                Slot::Members(members) => (&mut **members, at),
+                _ => return None,
+            },
+            Leaf::Message(choice, at) => (&mut completion.choices.get_mut(choice as usize)?.message, at),
+            Leaf::Choice(choice, at) => (&mut completion.choices.get_mut(choice as usize)?.others, at),
+            Leaf::Top(at) => (&mut completion.others, at),
+        };
+        members.slots.get_mut(at as usize).map(|(_, slot)| slot)
+    }
+
+    /// Another number in the place of the one held, for which there is room.
+    fn set(self, digits: &[u8], completion: &mut Completion, ledger: &mut Ledger) {
+        if let Some(Slot::Leaf(leaf)) = self.slot(completion)
+            && let Ok(digits) = std::str::from_utf8(digits)
+        {
+            ledger.retained = ledger.retained.saturating_sub(leaf.nbytes) + digits.len();
+            leaf.nbytes = digits.len();
+            leaf.flags = 0;
+            leaf.raw.clear();
+            leaf.raw.push_str(digits);
         }
     }
 }
@@ -327,6 +434,8 @@ pub(crate) struct Quiet {
     /// Start, end, hole.
     holes: [(u32, u32, Hole); HOLES],
     count: usize,
+    /// The chunk has usage.
+    usage: bool,
 }
 
 impl Quiet {
@@ -338,7 +447,7 @@ impl Quiet {
         if nodes.iter().any(|node| node.flags & DEAD != 0) {
             return None;
         }
-        let mut quiet = Self { holes: [(0, 0, Hole::Padding); HOLES], count: 0 };
+        let mut quiet = Self { holes: [(0, 0, Hole::Padding); HOLES], count: 0, usage: false };
         quiet.chunk(chunk, completion)?;
         Some(quiet)
     }
@@ -369,8 +478,12 @@ impl Quiet {
                     self.created(value, completion)?;
                     continue;
                 }
+                "usage" if value.is_null() => {
+                    quiet_if(completion.usage.members.is_some() || completion.usage.null)?;
+                    continue;
+                }
                 "usage" => {
-                    quiet_if(value.is_null() && (completion.usage.members.is_some() || completion.usage.null))?;
+                    self.usage(value, completion.usage.members.as_ref()?)?;
                     continue;
                 }
                 "obfuscation" | "p" => {
@@ -383,7 +496,7 @@ impl Quiet {
                 }
                 "x_groq" => return None,
                 _ => {
-                    quiet_if(is_settled(&completion.others, &name, value))?;
+                    self.member(&completion.others, &name, value, Leaf::Top)?;
                     continue;
                 }
             };
@@ -399,7 +512,7 @@ impl Quiet {
     fn created(&mut self, value: Value<'_>, completion: &Completion) -> Option<()> {
         let settled = completion.created.value.as_deref().is_some_and(|digits| digits != "0");
         quiet_if(settled && matches!(value.kind(), Kind::Int | Kind::Null))?;
-        if value.kind() == Kind::Int && integer_end(value.slice().as_bytes(), 0) == Some(value.slice().len()) {
+        if value.kind() == Kind::Int && integer_end(value.slice().as_bytes()) == Some(value.slice().len()) {
             self.hole(value, Hole::Integer)?;
         }
         Some(())
@@ -437,7 +550,38 @@ impl Quiet {
                     self.text(value, at, slot, TextKind::ChoiceText, 0)?;
                 }
                 "usage" => return None,
-                _ => quiet_if(is_settled(&choice.others, &name, value))?,
+                _ => self.member(&choice.others, &name, value, |slot| Leaf::Choice(at, slot))?,
+            }
+        }
+        Some(())
+    }
+
+    /// A member without a rule of its own: a number of which the last stays, or nothing new.
+    fn member(&mut self, members: &Members, name: &str, value: Value<'_>, leaf: impl Fn(u32) -> Leaf) -> Option<()> {
+        let slot = members.find(name)?;
+        let held = &members.slots[slot].1;
+        if matches!(held, Slot::Leaf(held) if held.is_number()) && !value.is_null() {
+            // Never a literal: another shape may change the number.
+            quiet_if(value.kind() == Kind::Int && integer_end(value.slice().as_bytes()) == Some(value.slice().len()))?;
+            return self.hole(value, Hole::Number(leaf(slot as u32)));
+        }
+        quiet_if(is_settled_slot(held, value))
+    }
+
+    /// Usage in every chunk: all its numbers are holes, so that whether all are zero shows in them.
+    fn usage(&mut self, value: Value<'_>, held: &Members) -> Option<()> {
+        quiet_if(value.is_object())?;
+        self.usage = true;
+        for (name, value) in value.members() {
+            match held.get(&name)? {
+                Slot::Members(inner) if value.is_object() => {
+                    let parent = held.find(&name)? as u32;
+                    for (name, value) in value.members() {
+                        quiet_if(!value.is_object())?;
+                        self.member(inner, &name, value, |at| Leaf::Details(parent, at))?;
+                    }
+                }
+                _ => self.member(held, &name, value, Leaf::Usage)?,
             }
         }
         Some(())
@@ -508,6 +652,7 @@ impl Quiet {
                         }
                     }
                 }
+                Slot::Leaf(_) => self.member(&choice.message, &name, value, |slot| Leaf::Message(at, slot))?,
                 _ => quiet_if(is_settled_slot(held, value))?,
             }
         }
@@ -596,7 +741,8 @@ fn is_settled_slot(held: &Slot, value: Value<'_>) -> bool {
         return true;
     }
     match held {
-        Slot::Leaf(leaf) => value.is_raw(&leaf.raw),
+        // A number may be changed by a shape, which does not move the version.
+        Slot::Leaf(leaf) => !leaf.is_number() && value.is_raw(&leaf.raw),
         Slot::Members(members) if value.is_object() => {
             value.members().all(|(name, member)| is_settled(members, &name, member))
         }

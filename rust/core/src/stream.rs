@@ -3,12 +3,13 @@
 //! Most bodies are event streams whose payloads are chunks. This file is about the others: padding, `[DONE]`, errors in
 //! every place that servers put them, bodies of plain JSON, HTML pages, and bytes that end too early.
 use crate::chunk::{Payload, Reading, Value, lines, payload, read, trim};
-use crate::json::Tape;
+use crate::json::{ESCAPED, Tape};
 use crate::ledger::{ErrorKind, Failure, Ledger, seen};
 use crate::limits::Limits;
 use crate::merge::Completion;
 use crate::shape::Shapes;
 use crate::sse::{Item, Machine};
+use memchr::memmem;
 use std::borrow::Cow;
 use std::cell::Cell;
 
@@ -131,14 +132,13 @@ impl Stream {
     #[inline]
     fn match_shape(&mut self, bytes: &[u8]) -> Option<usize> {
         let Body { shapes, completion, ledger, done_seen, chunks, .. } = &mut self.body;
-        let value = bytes.strip_prefix(b"data: ")?;
-        let found = shapes.find(value)?;
-        let length = b"data: ".len() + found.end + 2;
-        if *done_seen || !value[found.end..].starts_with(b"\n\n") {
+        let bytes = &bytes[..bytes.len().min(i32::MAX as usize)];
+        if *done_seen {
             return None;
         }
-        // The machine moves only where the merge succeeds: both can say no before they change anything.
-        if !self.machine.fits(found.end) || !shapes.merge(&found, completion, ledger) {
+        let (length, data) = shapes.find(bytes)?;
+        // Both can say no before anything is changed.
+        if !self.machine.fits(data) || !shapes.merge(bytes, completion, ledger) {
             return None;
         }
         self.machine.took(length);
@@ -438,20 +438,15 @@ impl Body {
     fn merge(&mut self, chunk: Value<'_>, is_error: bool) {
         self.chunks += 1;
         let mut error = None;
-        let mut choices = None;
         let mut is_error = is_error;
-        for (name, value) in chunk.members() {
-            match &*name {
-                "error" if value.is_truthy() => error = Some((value, chunk)),
-                "choices" => choices = Some(value),
-                "object" => is_error |= value.is_str("error"),
-                _ => {}
-            }
-        }
-        if error.is_none()
-            && let Some(choices) = choices
-        {
-            error = choices.items().find_map(|entry| Some((entry.get("error").filter(|e| e.is_truthy())?, entry)));
+        // Nearly no chunk has the word at all, and then nothing has to be looked for.
+        if chunk.node().flags & ESCAPED != 0 || memmem::find(chunk.text.as_bytes(), b"error").is_some() {
+            is_error |= chunk.get("object").is_some_and(|object| object.is_str("error"));
+            error = chunk.get("error").filter(|error| error.is_truthy()).map(|error| (error, chunk));
+            error = error.or_else(|| {
+                let entries = chunk.get("choices").into_iter().flat_map(Value::items);
+                entries.filter_map(|entry| Some((entry.get("error")?, entry))).find(|(error, _)| error.is_truthy())
+            });
         }
         is_error &= error.is_none();
         let notes = self.ledger.notes;

@@ -11,7 +11,8 @@ const REPLACED: char = '\u{fffd}';
 /// Joined fragments.
 #[derive(Debug, Default)]
 pub(crate) struct Text {
-    buffer: String,
+    /// UTF-8; as bytes, since the fast path has checked what it appends.
+    buffer: Vec<u8>,
     half: Option<u16>,
 }
 
@@ -32,18 +33,26 @@ impl Text {
     }
 
     /// The text without a half that still waits.
-    #[inline]
     pub fn decided(&self) -> &str {
-        &self.buffer
+        simdutf8::basic::from_utf8(&self.buffer).unwrap_or_default()
+    }
+
+    /// Bytes of the text without a half that still waits.
+    pub fn decided_len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    pub fn ends_with(&self, byte: u8) -> bool {
+        self.buffer.last() == Some(&byte)
     }
 
     /// Code points, a waiting half included.
     pub fn chars(&self) -> usize {
-        self.buffer.chars().count() + usize::from(self.half.is_some())
+        self.decided().chars().count() + usize::from(self.half.is_some())
     }
 
     pub fn push_to(&self, out: &mut String) {
-        out.push_str(&self.buffer);
+        out.push_str(self.decided());
         if self.half.is_some() {
             out.push(REPLACED);
         }
@@ -68,8 +77,15 @@ impl Text {
         if !ledger.room(fragment.len(), 0) {
             return false;
         }
-        self.buffer.push_str(fragment);
+        self.buffer.extend_from_slice(fragment.as_bytes());
         true
+    }
+
+    /// Appends UTF-8 for which there is room, where no half waits.
+    #[inline]
+    pub fn append(&mut self, fragment: &[u8], ledger: &mut Ledger) {
+        ledger.retained += fragment.len();
+        self.buffer.extend_from_slice(fragment);
     }
 
     /// Appends raw JSON strings, each as often as it says, as one fragment.
@@ -100,24 +116,28 @@ impl Text {
         match (waiting, piece) {
             (Some(high), Piece::Half(low @ 0xdc00..=0xdfff)) => {
                 let pair = char::decode_utf16([high, low]).next();
-                self.buffer.push(pair.and_then(Result::ok).unwrap_or(REPLACED));
+                self.push_char(pair.and_then(Result::ok).unwrap_or(REPLACED));
                 return 0;
             }
             (Some(_), _) => {
-                self.buffer.push(REPLACED);
+                self.push_char(REPLACED);
                 lone += 1;
             }
             (None, _) => {}
         }
         match piece {
-            Piece::Run(run) => self.buffer.push_str(run),
-            Piece::Char(char) => self.buffer.push(char),
+            Piece::Run(run) => self.buffer.extend_from_slice(run.as_bytes()),
+            Piece::Char(char) => self.push_char(char),
             Piece::Half(high @ 0xd800..=0xdbff) => self.half = Some(high),
             Piece::Half(_) => {
-                self.buffer.push(REPLACED);
+                self.push_char(REPLACED);
                 lone += 1;
             }
         }
         lone
+    }
+
+    fn push_char(&mut self, char: char) {
+        self.buffer.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
     }
 }

@@ -5,7 +5,7 @@
 //! are fragments unless they were the same every time, lists extend. Null, absent and empty never erase, in either.
 use crate::calls::{Calls, FunctionCall};
 use crate::chunk::{Value, lone_halves};
-use crate::json::{ESCAPED, HALF, Kind, Piece, Tape, fingerprint, unescape};
+use crate::json::{ESCAPED, HALF, Kind, Piece, RAW, Tape, fingerprint, unescape, write_readable};
 use crate::ledger::Ledger;
 use crate::message::{Audio, Content, Details, Parts, Refusal};
 use crate::text::Text;
@@ -114,6 +114,10 @@ impl Leaf {
         Self { nbytes: raw.len(), flags: value.node().flags, raw }
     }
 
+    pub fn is_number(&self) -> bool {
+        matches!(self.raw.as_bytes().first(), Some(b'0'..=b'9' | b'-' | b'N' | b'I'))
+    }
+
     /// A number equal to zero.
     pub fn is_zero(&self) -> bool {
         matches!(self.raw.as_bytes().first(), Some(b'0'..=b'9' | b'-')) && !self.is_count()
@@ -196,10 +200,11 @@ fn same_string(a: &str, b: &str) -> bool {
     units(a) == units(b)
 }
 
-/// A list that extends; entries are kept whole, as compact JSON texts with commas between.
+/// A list that extends; entries are kept whole, as canonical JSON texts with commas between.
 #[derive(Debug, Default)]
 pub(crate) struct Extend {
-    pub raw: String,
+    pub text: String,
+    /// [`RAW`] when a number is not finite: the text has a word for it.
     pub flags: u8,
     pub nbytes: usize,
     pub len: usize,
@@ -208,7 +213,7 @@ pub(crate) struct Extend {
 impl Extend {
     /// Shows the entries one by one.
     pub fn each(&self, mut on: impl FnMut(&str)) {
-        let text = format!("[{}]", self.raw);
+        let text = format!("[{}]", self.text);
         let mut tape = Tape::new();
         if tape.parse(&text, usize::MAX).is_ok() {
             let root = Value { tape: &tape, text: &text, at: 0 };
@@ -234,11 +239,16 @@ impl Extend {
             return false;
         }
         if self.len > 0 {
-            self.raw.push(',');
+            self.text.push(',');
         }
-        value.push_raw(&mut self.raw);
-        note_halves(value, ledger);
-        self.flags |= value.node().flags;
+        if value.node().flags & (ESCAPED | HALF | RAW) == 0 {
+            value.push_raw(&mut self.text);
+        } else {
+            if write_readable(value.tape, value.text, value.at, &mut self.text) {
+                self.flags |= RAW;
+            }
+            note_halves(value, ledger);
+        }
         self.nbytes += nbytes;
         self.len += 1;
         true
@@ -501,8 +511,7 @@ fn to_string(policy: &Policy, name: &str, held: &mut Slot, fragment: Value<'_>, 
 }
 
 fn same_type(leaf: &Leaf, value: Value<'_>) -> bool {
-    let number = matches!(leaf.raw.as_bytes().first(), Some(b'0'..=b'9' | b'-' | b'N' | b'I'));
-    number && value.is_number() || value.is_string() && leaf.raw.starts_with('"')
+    leaf.is_number() && value.is_number() || value.is_string() && leaf.raw.starts_with('"')
 }
 
 /// The value of a leaf that is a string.

@@ -4,7 +4,6 @@ use deltafold_core::result::Sink;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyNone, PyString};
-use std::collections::HashMap;
 
 /// Digits that CPython always converts at once, whatever its limit was set to.
 const BLOCK: usize = 600;
@@ -92,6 +91,10 @@ impl Sink for PythonObjects<'_> {
         self.value(PyString::new(self.py, value).into_any());
     }
 
+    fn list(&mut self, entries: &str, flags: u8) {
+        self.raw(&format!("[{entries}]"), flags);
+    }
+
     fn raw(&mut self, text: &str, _flags: u8) {
         let mut tape = std::mem::take(&mut self.tape);
         let built = match tape.parse(text, usize::MAX) {
@@ -160,13 +163,36 @@ pub fn integer<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> 
 
 /// A name as a Python string; those that nearly every result has are made once.
 fn key<'py>(py: Python<'py>, name: &str) -> Bound<'py, PyString> {
-    static KNOWN: PyOnceLock<HashMap<&'static str, Py<PyString>>> = PyOnceLock::new();
-    let known =
-        KNOWN.get_or_init(py, || NAMES.iter().map(|&name| (name, PyString::intern(py, name).unbind())).collect());
-    known.get(name).map_or_else(|| PyString::new(py, name), |key| key.bind(py).clone())
+    static KNOWN: PyOnceLock<Vec<Vec<(&'static str, Py<PyString>)>>> = PyOnceLock::new();
+    let known = KNOWN.get_or_init(py, || {
+        let mut by_length: Vec<Vec<_>> = Vec::new();
+        for name in NAMES {
+            by_length.resize_with(by_length.len().max(name.len() + 1), Vec::new);
+            by_length[name.len()].push((*name, PyString::intern(py, name).unbind()));
+        }
+        by_length
+    });
+    let same_length = known.get(name.len()).map_or(&[][..], Vec::as_slice);
+    match same_length.iter().find(|(known, _)| *known == name) {
+        Some((_, key)) => key.bind(py).clone(),
+        None => PyString::new(py, name),
+    }
 }
 
+/// Of one length, the most frequent first.
 const NAMES: &[&str] = &[
+    "token",
+    "logprob",
+    "bytes",
+    "top_logprobs",
+    "index",
+    "type",
+    "text",
+    "content",
+    "role",
+    "message",
+    "finish_reason",
+    "logprobs",
     "id",
     "object",
     "created",
@@ -175,12 +201,6 @@ const NAMES: &[&str] = &[
     "usage",
     "service_tier",
     "system_fingerprint",
-    "index",
-    "message",
-    "finish_reason",
-    "logprobs",
-    "role",
-    "content",
     "refusal",
     "reasoning_content",
     "reasoning",
@@ -191,17 +211,11 @@ const NAMES: &[&str] = &[
     "function_call",
     "audio",
     "annotations",
-    "type",
     "function",
     "custom",
     "name",
     "arguments",
     "input",
-    "text",
-    "token",
-    "logprob",
-    "bytes",
-    "top_logprobs",
     "prompt_tokens",
     "completion_tokens",
     "total_tokens",

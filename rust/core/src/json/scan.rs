@@ -44,15 +44,42 @@ fn stops(word: u64) -> u64 {
     ((quote.wrapping_sub(ONES * 0x21) & !quote) | (slash.wrapping_sub(ONES) & !slash)) & HIGHS
 }
 
+/// Words of a string that are looked at one by one; a longer string is then passed over in blocks.
+const WORDS: usize = 4;
+
+/// The offset behind all whole blocks of 32 bytes that hold no quote, backslash or control character, and the union of
+/// their bytes. Plain enough for the compiler to do it sixteen bytes at a time.
+#[inline(never)]
+fn skip_blocks(bytes: &[u8], mut at: usize) -> (usize, u8) {
+    let mut union = 0;
+    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<32>()) {
+        let (mut stop, mut any) = (0, 0);
+        for &byte in block {
+            stop |= u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
+            any |= byte;
+        }
+        if stop != 0 {
+            break;
+        }
+        union |= any;
+        at += 32;
+    }
+    (at, union)
+}
+
 /// The offset of the first quote, backslash or control character, or of the end.
 #[inline(always)]
 pub(super) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
+    let long = at + 8 * WORDS;
     while let Some(word) = word(bytes, at) {
         let stops = stops(word);
         if stops != 0 {
             return at + (stops.trailing_zeros() / 8) as usize;
         }
         at += 8;
+        if at == long {
+            at = skip_blocks(bytes, at).0;
+        }
     }
     while at < bytes.len() && !matches!(bytes[at], b'"' | b'\\' | 0..=0x1f) {
         at += 1;
@@ -62,13 +89,55 @@ pub(super) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
 
 /// The offset of the quote that ends the string whose text begins at `at`, and the string's flags.
 #[inline(always)]
-pub(crate) fn string_end(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
+pub(super) fn string_end(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
     let at = find_stop(bytes, at);
     match byte(bytes, at) {
         b'"' => Some((at, 0)),
         b'\\' => escaped_end(bytes, at),
         _ => None,
     }
+}
+
+/// The length of the string text that `bytes` begin with, up to its quote, and its flags; None where it is no valid
+/// JSON string or ill-formed UTF-8.
+#[inline(always)]
+pub(crate) fn hole_end(bytes: &[u8]) -> Option<(usize, u8)> {
+    let (mut at, mut high) = (0, 0u64);
+    while let Some(word) = word(bytes, at) {
+        let stops = stops(word);
+        if stops != 0 {
+            let bits = stops.trailing_zeros() & !7;
+            at += bits as usize / 8;
+            high |= word & ((1 << bits) - 1);
+            if bytes[at] == b'"' && high & HIGHS == 0 {
+                return Some((at, 0));
+            }
+            break;
+        }
+        high |= word;
+        at += 8;
+        if at == 8 * WORDS {
+            let (end, union) = skip_blocks(bytes, at);
+            at = end;
+            high |= u64::from(union);
+        }
+    }
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'"' if high & HIGHS == 0 => return Some((at, 0)),
+            b'"' | b'\\' | 0..=0x1f | 0x80.. => break,
+            _ => at += 1,
+        }
+    }
+    odd_hole_end(bytes, at)
+}
+
+/// The same where something else than ASCII without escapes came; nothing stops the string before `at`.
+#[inline(never)]
+fn odd_hole_end(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
+    let (end, flags) = string_end(bytes, at)?;
+    simdutf8::basic::from_utf8(&bytes[..end]).ok()?;
+    Some((end, flags))
 }
 
 #[inline(never)]

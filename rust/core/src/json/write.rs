@@ -1,6 +1,6 @@
 //! Values → canonical text: what Python's `json.dumps(value, ensure_ascii=False, separators=(",", ":"))` writes.
 use super::scan::find_stop;
-use super::{ESCAPED, HALF, Kind, RAW, SPACED, Step, Tape};
+use super::{DEAD, ESCAPED, HALF, Kind, Node, RAW, SPACED, Step, Tape};
 use std::fmt::Write;
 
 /// Appends the canonical text of the value at `index`: compact, each key once, integers and floats as Python's
@@ -15,7 +15,23 @@ use std::fmt::Write;
 /// assert_eq!(out, r#"{"a":"é/","b":0}"#);
 /// ```
 pub fn write_canonical(tape: &Tape, text: &str, index: usize, out: &mut String) {
+    write(tape, text, index, false, out);
+}
+
+/// Appends the same, but with the words `NaN`, `Infinity`, `-Infinity` for numbers that are not finite, so that the value
+/// can be read again; whether there were any.
+pub(crate) fn write_readable(tape: &Tape, text: &str, index: usize, out: &mut String) -> bool {
+    write(tape, text, index, true, out)
+}
+
+fn write(tape: &Tape, text: &str, index: usize, words: bool, out: &mut String) -> bool {
+    let root = tape.node(index);
+    let beneath = &tape.nodes()[index..root.next as usize];
+    if root.flags & SPACED == 0 && !beneath.iter().any(|node| node.flags & DEAD != 0) {
+        return patch(beneath, text, words, out);
+    }
     let mut comma = false;
+    let mut odd = false;
     tape.walk(index, |step| {
         let (Step::Leaf(at) | Step::Open(at) | Step::Key(at) | Step::Close(at)) = step;
         let node = tape.node(at);
@@ -38,16 +54,46 @@ pub fn write_canonical(tape: &Tape, text: &str, index: usize, out: &mut String) 
                 out.push(':');
                 comma = false;
             }
-            Step::Leaf(_) => match node.kind {
-                Kind::String => write_string(&node.string(text), out),
-                Kind::NonFinite => out.push_str("null"),
-                Kind::Float if node.flags & RAW != 0 => write_float(node.number(text), out),
-                Kind::Int if node.flags & RAW != 0 => out.push('0'),
-                _ => out.push_str(node.slice(text)),
-            },
+            Step::Leaf(_) => odd |= leaf(node, text, words, out),
         }
         true
     });
+    odd
+}
+
+/// The same without white space and repeated keys: runs of the text are copied, and only tokens that differ written anew.
+fn patch(nodes: &[Node], text: &str, words: bool, out: &mut String) -> bool {
+    let quote = |node: &Node| u32::from(matches!(node.kind, Kind::String | Kind::Key));
+    let (first, mut odd) = (&nodes[0], false);
+    let mut start = (first.start - quote(first)) as usize;
+    for node in nodes {
+        if node.flags & (ESCAPED | HALF | RAW) != 0 && !matches!(node.kind, Kind::Array | Kind::Object) {
+            out.push_str(&text[start..(node.start - quote(node)) as usize]);
+            odd |= leaf(*node, text, words, out);
+            start = (node.end + quote(node)) as usize;
+        }
+    }
+    out.push_str(&text[start..(first.end + quote(first)) as usize]);
+    odd
+}
+
+/// One token; whether it is a number that is not finite.
+fn leaf(node: Node, text: &str, words: bool, out: &mut String) -> bool {
+    match node.kind {
+        Kind::String | Kind::Key => write_string(&node.string(text), out),
+        Kind::NonFinite | Kind::Float if node.flags & RAW != 0 => {
+            let number = node.number(text);
+            match words {
+                true if number.is_nan() => out.push_str("NaN"),
+                true if number.is_infinite() => out.push_str(if number > 0.0 { "Infinity" } else { "-Infinity" }),
+                _ => write_float(number, out),
+            }
+            return !number.is_finite();
+        }
+        Kind::Int if node.flags & RAW != 0 => out.push('0'),
+        _ => out.push_str(node.slice(text)),
+    }
+    false
 }
 
 /// Appends a string with its quotes, escaped as Python does without `ensure_ascii`: `"`, `\` and controls only.
