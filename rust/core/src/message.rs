@@ -41,6 +41,18 @@ impl Choosy {
         self.nbytes > 0
     }
 
+    /// Whether a value that came before comes once more: `put` would change nothing, its booked size included.
+    pub fn is_settled(&self, value: Value<'_>) -> bool {
+        match &self.value {
+            _ if value.is_null() => self.came(),
+            None => false,
+            Some(held) => {
+                let same = if self.last { self.raw == value.slice() } else { value.is_str(held) };
+                value.is_string() && (value.is_empty() || same)
+            }
+        }
+    }
+
     #[inline]
     pub fn put(&mut self, name: &str, value: Value<'_>, ledger: &mut Ledger) {
         let kind = value.kind();

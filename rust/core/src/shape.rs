@@ -500,11 +500,7 @@ impl Quiet {
                     continue;
                 }
             };
-            let same = || {
-                let held = held.value.as_deref();
-                value.is_string() && held.is_some_and(|held| value.is_empty() || value.is_str(held))
-            };
-            quiet_if(held.came() && (value.is_null() || same()))?;
+            quiet_if(held.is_settled(value))?;
         }
         Some(())
     }

@@ -255,6 +255,12 @@ impl ChatCompletionAccumulator {
         Ok(list)
     }
 
+    /// Turns the fast path off or on, for tests: results are the same.
+    fn _set_fast_path(&self, on: bool) -> PyResult<()> {
+        self.lock()?.core.set_fast_path(on);
+        Ok(())
+    }
+
     fn __repr__(&self) -> PyResult<String> {
         let state = self.lock()?;
         let word = match (state.core.is_complete(), &state.close_reason) {
