@@ -1,6 +1,6 @@
 //! `merge` and `merge_many`.
 use crate::accumulator::{exception, fold_of, result};
-use crate::input::{as_bytes, is_bytes_like, limits_of};
+use crate::input::{Given, as_bytes, is_bytes_like, limits_of};
 use deltafold_core::accumulator::Accumulator;
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -56,17 +56,17 @@ pub fn merge<'py>(
 ///     threads: how many to use at the most, 0 for one a core. The pure implementation uses one.
 #[pyfunction]
 #[pyo3(
-    signature = (bodies, threads=None, *, limits=None, n=None),
+    signature = (bodies, threads=Given(None), *, limits=None, n=None),
     text_signature = "(bodies, threads=0, *, limits=None, n=None)"
 )]
 pub fn merge_many<'py>(
     py: Python<'py>,
     bodies: &Bound<'py, PyAny>,
-    threads: Option<&Bound<'py, PyAny>>,
+    threads: Given<'py>,
     limits: Option<&Bound<'py, PyAny>>,
     n: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyList>> {
-    let threads = match threads {
+    let threads = match threads.0 {
         None => 0,
         Some(threads) if threads.is_exact_instance_of::<PyInt>() => threads.extract::<usize>().unwrap_or(usize::MAX),
         Some(_) => usize::MAX,
