@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,3 +71,10 @@ def pieces(data: bytes, dice: random.Random, largest: int) -> Iterator[bytes]:
         size = dice.randint(0, largest)
         yield data[at : at + size]
         at += size
+
+
+def recipes(document: str) -> list[str]:
+    """The Python of a page in docs/, block by block."""
+    return re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "docs" / document).read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )

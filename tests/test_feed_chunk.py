@@ -246,6 +246,39 @@ def test_what_changes_around_the_choices_is_merged(of_backend: Backend) -> None:
     assert result["usage"] == {"total_tokens": 2}
 
 
+def test_what_changes_in_a_choice_is_merged(of_backend: Backend) -> None:
+    nulls = {"finish_reason": None, "logprobs": None}
+    changing = [
+        HEAD | chunk({"content": "a"}, **nulls),
+        HEAD | chunk({"content": "a"}, **nulls),
+        HEAD | chunk({"content": "b"}, 1, **nulls),
+        HEAD | chunk({"content": "b"}, 1, **nulls),
+        HEAD | chunk({"content": "a"}, **nulls),
+        HEAD | chunk({"content": "c"}, token_ids=[1], **nulls),
+        HEAD | chunk({"content": "c"}, token_ids=[1], **nulls),
+        HEAD | chunk({"content": "d"}, logprobs={"content": [TOKEN]}, finish_reason=None),
+        HEAD | chunk({"content": "d"}, logprobs={"content": [TOKEN]}, finish_reason=None),
+        HEAD | {"choices": [{"delta": {"content": "e"}}]},
+        HEAD | {"choices": [{"delta": {"content": "e"}}]},
+        HEAD | {"choices": [{"index": 1, "delta": None, "finish_reason": "stop"}]},
+        HEAD
+        | {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}, {"index": 2, "delta": {"content": "f"}}]},
+        HEAD
+        | {"choices": [{"index": 0, "delta": {}}, {"index": 2, "delta": {"content": "f"}, "finish_reason": "stop"}]},
+    ]
+    first, second, third = merge_chunks(map(openai_chunk, changing))["choices"]
+    assert first["message"]["content"] == "aaaccddee"
+    assert (first["token_ids"], first["logprobs"]) == ([1, 1], {"content": [TOKEN, TOKEN]})
+    assert first["finish_reason"] == "length"
+    assert second == {
+        "index": 1,
+        "message": {"role": "assistant", "content": "bb"},
+        "finish_reason": "stop",
+        "logprobs": None,
+    }
+    assert third["message"]["content"] == "ff"
+
+
 def test_merge_chunks_raises_what_went_wrong(of_backend: Backend) -> None:
     with pytest.raises(Truncated) as caught:
         merge_chunks([chunk({"content": "cut"})])

@@ -16,7 +16,7 @@ PYPROJECT = (ROOT / "pyproject.toml").read_text("utf-8")
 # Each may import only what stands before it.
 ORDER = """
     _errors _types _objects types _calls _chunks _pure _rust _backend _merge_chunks _typed
-    _cursors events _events tap unfold asgi __init__ cli __main__
+    _cursors events _events tap unfold openai litellm _otel asgi __init__ cli __main__
 """.split()
 PURE_ORDER = "json sse ledger chunk text tree usage calls message merge stream accumulator __init__".split()
 
