@@ -111,11 +111,11 @@ def feed_all(accumulator: Any, parts: list[bytes]) -> Outcome:
     for part in parts:
         seen |= accumulator.feed(part)
         if len(parts) < 200:
-            for i in list(accumulator.finish_reasons)[:3]:
+            for i in accumulator.finish_reasons:
                 new, cursors[i] = accumulator.text_since(cursors.get(i), i)
                 since[i] = since.get(i, "") + new
     seen |= accumulator.close()
-    for i in list(accumulator.finish_reasons)[:3]:
+    for i in accumulator.finish_reasons:
         new, cursors[i] = accumulator.text_since(cursors.get(i), i)
         since[i] = since.get(i, "") + new
     return tell(accumulator, seen, since)

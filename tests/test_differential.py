@@ -241,6 +241,97 @@ def test_any_stream(data: bytes, places: list[int], bounds: Limits | None, n: in
     assert moments(pure, parts, bounds, n) == moments(rust, parts, bounds, n)
 
 
+# Chunks that are equal but for a few values: what streams are made of, and what invites to take a short way.
+HEAD = '{"id":"x","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":'
+TEMPLATES = [
+    HEAD + '{"content":"?"},"finish_reason":null}]}',
+    HEAD + '{"content":"?"},"finish_reason":null}],"obfuscation":"?"}',
+    HEAD + '{"role":"assistant","content":"?","refusal":null},"logprobs":null}],"usage":null}',
+    HEAD + '{"reasoning_content":"?","content":null}}]}',
+    HEAD + '{"reasoning":"?","content":""}}],"provider":"p"}',
+    HEAD + '{"content":"?"}}],"usage":{"prompt_tokens":7,"completion_tokens":#,"total_tokens":#}}',
+    HEAD + '{"content":"?"}}],"x_groq":{"usage":{"total_tokens":#}}}',
+    HEAD + '{"refusal":"?"}}],"timings":{"ms":#}}',
+    HEAD + '{"extra":"?"}}]}',
+    HEAD + '{"content":[{"type":"text","text":"?"}]}}]}',
+    HEAD + '{"content":"?","content":"?"}}]}',
+    HEAD + '{"tool_calls":[{"index":0,"function":{"arguments":"?"}}]}}]}',
+    HEAD + '{"tool_calls":[{"index":1,"id":"c","type":"function","function":{"name":"f","arguments":"?"}}]}}]}',
+    HEAD + '{"tool_calls":[{"id":"?","function":{"name":"f","arguments":"?"}}]}}]}',
+    HEAD + '{"tool_calls":[{"function":{"arguments":"?"}}]}}]}',
+    HEAD + '{"function_call":{"arguments":"?"}}}]}',
+    HEAD + '{"audio":{"data":"?"}}}]}',
+    HEAD + '{"content":"?"},"finish_reason":"?"}]}',
+    HEAD + '{"content":"?"},"token_ids":[#],"text":"?"}]}',
+    HEAD + '{"content":"?"},"logprobs":{"content":[{"token":"?","logprob":#}]}}]}',
+    '{"created":#,"choices":[{"index":0,"delta":{"content":"?"}},{"index":1,"delta":{"content":"?"}}]}',
+    '{"id":"?","choices":[{"index":#,"delta":{"content":"?"}}]}',
+    '{"choices":[{"index":0,"delta":{"content":"?"},"message":{"content":"?"}}]}',
+]
+strings_raw = st.sampled_from(
+    [
+        "a",
+        "bc",
+        "",
+        " d",
+        "é",
+        "\\n",
+        '\\"',
+        "\\ud83d",
+        "\\ude00",
+        "\\ud83d\\ude00",
+        "{",
+        "}",
+        "{}",
+        "x" * 40,
+        "\\u0041",
+        "\x01",
+        '"',
+        "=",
+    ]
+)
+numbers_raw = st.sampled_from(
+    ["1", "2", "3", "10", "0", "1.5", "-1", "1e2", "null", "-0.0", "01", "12345678901234567890", '"4"', "x"]
+)
+
+
+@st.composite
+def repetitive(draw: Any) -> bytes:
+    templates = draw(st.lists(st.sampled_from(TEMPLATES), min_size=1, max_size=2))
+    end = draw(st.sampled_from([b"\n\n", b"\n\n", b"\n\n", b"\r\n\r\n", b"\r\r"]))
+    body = []
+    for _ in range(draw(st.integers(2, 10))):
+        if draw(st.integers(0, 9)) == 0:
+            body.append(draw(blocks))
+        text = draw(st.sampled_from(templates))
+        while "?" in text:
+            text = text.replace("?", draw(strings_raw), 1)
+        while "#" in text:
+            text = text.replace("#", draw(numbers_raw), 1)
+        data = text.encode()
+        if draw(st.integers(0, 29)) == 0:
+            data = data.replace(b"a", b"\xe2\x82", 1)
+        body.append(draw(st.sampled_from([b"data: "] * 9 + [b"data:"])) + data + end)
+    return b"".join(body)
+
+
+@settings(max_examples=200)
+@given(repetitive(), st.lists(st.integers(0, 10**6), max_size=4), limits, st.sampled_from([None, None, 1]))
+def test_repetitive_streams(data: bytes, places: list[int], bounds: Limits | None, n: int | None) -> None:
+    pure, rust = load("pure"), load("rust")
+    parts = cut(data, places)
+    cuts = [
+        [data],
+        parts,
+        [data[i : i + 1] for i in range(len(data))],
+        [line + b"\n\n" for line in data.split(b"\n\n")],
+    ]
+    cuts[-1][-1] = cuts[-1][-1][:-2]  # event by event, as networks bring them
+    told = {repr(feed_all(b.ChatCompletionAccumulator(bounds, n), cut_)) for b in (pure, rust) for cut_ in cuts}
+    assert len(told) == 1
+    assert moments(pure, cuts[-1], bounds, n) == moments(rust, cuts[-1], bounds, n)
+
+
 @settings(max_examples=100)
 @given(st.lists(payloads, max_size=5), st.sampled_from([None, 1]))
 def test_chunks_that_come_as_objects(texts: list[str], n: int | None) -> None:
