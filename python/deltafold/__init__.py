@@ -7,6 +7,7 @@ from ._calls import ToolCall
 from ._errors import BadJson, DeltafoldError, InternalError, LimitExceeded, NotSse, Truncated, UpstreamError
 from ._events import aiter_events, iter_events
 from ._merge_chunks import merge_chunks
+from ._otel import OTEL_VERSIONS, otel_attributes
 from ._typed import result_as
 from ._types import Diagnostic, Limits, Seen, ServerSentEvent
 from .tap import Timing, atap, tap
@@ -14,6 +15,7 @@ from .unfold import unfold
 
 __all__ = [
     "BACKEND",
+    "OTEL_VERSIONS",
     "BadJson",
     "ChatCompletionAccumulator",
     "DeltafoldError",
@@ -36,6 +38,7 @@ __all__ = [
     "merge",
     "merge_chunks",
     "merge_many",
+    "otel_attributes",
     "result_as",
     "tap",
     "unfold",
