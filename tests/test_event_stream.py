@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from conftest import Backend, feeds
+import deltafold
+from conftest import Backend, feeds, recipes
 from deltafold import ToolCall
 from deltafold.events import (
     AudioDone,
@@ -190,6 +193,21 @@ def test_events(backend: Backend, name: str) -> None:
     assert squeezed(events + stream.close()) == expected
 
 
+def test_over_a_source(backend: Backend) -> None:
+    chunks, expected = CASES["a-call"]
+    pieces = by_events(sse(*chunks) + END)
+
+    async def source() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    async def collected() -> list[Event]:
+        return [event async for event in EventStream(backend.ChatCompletionAccumulator()).aover(source())]
+
+    assert squeezed(list(EventStream(backend.ChatCompletionAccumulator()).over(pieces))) == expected
+    assert squeezed(asyncio.run(collected())) == expected
+
+
 def test_one_piece_brings_its_own_deltas(backend: Backend) -> None:
     stream = EventStream(backend.ChatCompletionAccumulator())
     assert stream.feed(b"data: {") == []
@@ -337,3 +355,21 @@ def test_a_piece_costs_what_it_brings(backend: Backend) -> None:
     for _ in range(50):
         assert stream.feed(sse(chunk({"content": "abc"}))) == [TextDelta(0, "abc")]
     assert not counting.asked.keys() & {"text", "result", "tool_calls", "reasoning_text", "usage", "error", "counts"}
+
+
+@pytest.mark.parametrize("end", [END, b""])
+def test_the_recipe(backend: Backend, monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
+    """docs/agents.md, word for word."""
+    monkeypatch.setattr(deltafold, "ChatCompletionAccumulator", backend.ChatCompletionAccumulator)
+    heard: list[Any] = []
+    data = sse(chunk({"reasoning": "hm"}), chunk({"content": "so"}), calls(fragment(0, "[1]", id="c", name="f"))) + end
+    names: dict[str, Any] = {
+        "pieces": by_events(data),
+        "request": {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        "think": lambda text: heard.append(("think", text)),
+        "say": lambda text: heard.append(("say", text)),
+        "run": lambda *told: heard.append(told),
+        "warn": lambda error: heard.append(error.kind),
+    }
+    exec(next(code for code in recipes("agents.md") if "EventStream" in code), names)
+    assert heard == [("think", "hm"), ("say", "so"), ("f", [1]), *([] if end else ["truncated"])]

@@ -16,6 +16,7 @@ servers with more text. Whoever cannot wait takes ``Finish`` for the word of the
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -252,6 +253,20 @@ class EventStream:
         """Ends the stream: the last events, ``Done`` behind them. A second call gives none."""
         events = self._told(self.accumulator.close(reason) & ~ERROR)  # the end tells it
         return events if self._ended else events + self._end()
+
+    def over(self, pieces: Iterable[bytes | bytearray | memoryview]) -> Iterator[Event]:
+        """The events of all pieces, and of the end behind them."""
+        for piece in pieces:
+            yield from self.feed(piece)
+        yield from self.close()
+
+    async def aover(self, pieces: AsyncIterable[bytes | bytearray | memoryview]) -> AsyncIterator[Event]:
+        """``over`` an asynchronous source, such as ``response.aiter_bytes()``."""
+        async for piece in pieces:
+            for event in self.feed(piece):
+                yield event
+        for event in self.close():
+            yield event
 
     def _told(self, seen: int) -> list[Event]:
         events: list[Event] = []
