@@ -47,8 +47,8 @@ MATURIN, HATCHLING = ["maturin>=1.16,<2"], ["hatchling>=1.27"]
     [
         pytest.param(None, HATCHLING, id="absent"),
         pytest.param("echo 'cargo 1.95.0 (f2d3ce0bd 2026-03-21)'", MATURIN, id="new"),
-        pytest.param("echo 'cargo 1.85.0'", MATURIN, id="just-new-enough"),
-        pytest.param("echo 'cargo 1.84.1'", HATCHLING, id="old"),
+        pytest.param("echo 'cargo 1.88.0'", MATURIN, id="just-new-enough"),
+        pytest.param("echo 'cargo 1.87.0'", HATCHLING, id="old"),
         pytest.param("echo 'cargo 2.0.0'", MATURIN, id="next"),
         pytest.param("echo 'error: no default toolchain' >&2; exit 1", HATCHLING, id="no-toolchain"),
         pytest.param("echo what", HATCHLING, id="something-else"),
