@@ -30,6 +30,7 @@ class Backend:
     name: str
     ChatCompletionAccumulator: Any
     SSEDecoder: Any
+    StreamFilter: Any
     merge: Any
     merge_many: Any
 
@@ -39,7 +40,9 @@ def load(name: str) -> Backend:
     if name == "rust" and PURE_ONLY:
         pytest.skip("DELTAFOLD_TEST_PURE_ONLY=1: the extension is not tested")
     module = importlib.import_module(f"deltafold._{name}")
-    return Backend(name, module.ChatCompletionAccumulator, module.SSEDecoder, module.merge, module.merge_many)
+    return Backend(
+        name, module.ChatCompletionAccumulator, module.SSEDecoder, module.StreamFilter, module.merge, module.merge_many
+    )
 
 
 @pytest.fixture(params=BACKENDS)

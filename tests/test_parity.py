@@ -14,8 +14,8 @@ import deltafold
 from conftest import Backend, load
 from streams import chunk, sse
 
-EXPORTS = ["ChatCompletionAccumulator", "SSEDecoder", "merge", "merge_many"]
-CLASSES = EXPORTS[:2]
+EXPORTS = ["ChatCompletionAccumulator", "SSEDecoder", "StreamFilter", "merge", "merge_many"]
+CLASSES = EXPORTS[:3]
 
 
 def public(value: Any) -> list[str]:

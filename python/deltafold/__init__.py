@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ._backend import BACKEND, ChatCompletionAccumulator, SSEDecoder, merge, merge_many
+from ._backend import BACKEND, ChatCompletionAccumulator, SSEDecoder, StreamFilter, merge, merge_many
 from ._calls import ToolCall
 from ._errors import BadJson, DeltafoldError, InternalError, LimitExceeded, NotSse, Truncated, UpstreamError
 from ._events import aiter_events, iter_events
@@ -27,6 +27,7 @@ __all__ = [
     "SSEDecoder",
     "Seen",
     "ServerSentEvent",
+    "StreamFilter",
     "Timing",
     "ToolCall",
     "Truncated",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
-__all__ = ["BACKEND", "ChatCompletionAccumulator", "SSEDecoder", "merge", "merge_many"]
+__all__ = ["BACKEND", "ChatCompletionAccumulator", "SSEDecoder", "StreamFilter", "merge", "merge_many"]
 
 BACKEND: Literal["rust", "pure"]
 
@@ -33,6 +33,6 @@ def _chosen() -> Literal["rust", "pure"]:
 BACKEND = _chosen()
 
 if TYPE_CHECKING or BACKEND == "pure":
-    from ._pure import ChatCompletionAccumulator, SSEDecoder, merge, merge_many
+    from ._pure import ChatCompletionAccumulator, SSEDecoder, StreamFilter, merge, merge_many
 else:
-    from ._rust import ChatCompletionAccumulator, SSEDecoder, merge, merge_many
+    from ._rust import ChatCompletionAccumulator, SSEDecoder, StreamFilter, merge, merge_many

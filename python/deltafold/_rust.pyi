@@ -1,12 +1,12 @@
 # The extension's public names, with the signatures of deltafold._pure.
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, final
 
 from ._calls import ToolCall
 from ._errors import DeltafoldError
 from ._types import Diagnostic, Limits, ServerSentEvent
 
-__all__ = ["ChatCompletionAccumulator", "SSEDecoder", "merge", "merge_many"]
+__all__ = ["ChatCompletionAccumulator", "SSEDecoder", "StreamFilter", "merge", "merge_many"]
 
 Piece = bytes | bytearray | memoryview
 
@@ -67,6 +67,27 @@ class SSEDecoder:
     def ignored_lines(self) -> int: ...
     @property
     def bytes(self) -> int: ...
+
+@final
+class StreamFilter:
+    def __init__(
+        self,
+        *,
+        model: str | None = None,
+        id: str | None = None,
+        drop_usage_chunk: bool = False,
+        strip: Iterable[str] = (),
+        set_usage: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
+        on_chunk: Callable[[dict[str, Any]], dict[str, Any] | bytes | None] | None = None,
+        observe: Any = None,
+        limits: Limits | None = None,
+    ) -> None: ...
+    def feed(self, piece: Piece) -> bytes: ...
+    def inject(self, event: Piece) -> bytes: ...
+    def close(self) -> bytes: ...
+    @property
+    def observe_error(self) -> Exception | None: ...
+    def __reduce__(self) -> NoReturn: ...
 
 def merge(data: Piece | Iterable[Piece], *, limits: Limits | None = None, n: int | None = None) -> dict[str, Any]: ...
 def merge_many(

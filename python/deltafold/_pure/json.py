@@ -29,8 +29,8 @@ except ModuleNotFoundError:
     orjson = None  # type: ignore[assignment]
 
 __all__ = [
-    "MAX_INTEGER_DIGITS", "Bad", "TooDeep", "clean", "compact", "dumps", "elements", "fingerprint", "members", "parse",
-    "plain", "size",
+    "MAX_INTEGER_DIGITS", "Bad", "TooDeep", "clean", "compact", "dumps", "elements", "fingerprint", "members", "pairs",
+    "parse", "plain", "size",
 ]  # fmt: skip
 
 MAX_INTEGER_DIGITS = 4300
@@ -277,15 +277,25 @@ def members(text: str, start: int = 0) -> dict[str, tuple[int, int]]:
     >>> members(text)
     {'a': (6, 12), 'b': (19, 22)}
     """
-    spans: dict[str, tuple[int, int]] = {}
+    return {key: (at, end) for key, _, at, end in pairs(text, start)}
+
+
+def pairs(text: str, start: int = 0) -> list[tuple[str, int, int, int]]:
+    """As ``members``, but every pair as it stands there: its key, where that begins, and the span of its value.
+
+    >>> pairs('{"a": 1, "a": "x"}')
+    [('a', 1, 6, 7), ('a', 9, 14, 17)]
+    """
+    found: list[tuple[str, int, int, int]] = []
     at = _white(text, _white(text, start) + 1)
     while text[at] != "}":
+        begin = at
         key, at = scanstring(text, at + 1, True)
         at = _COLON.match(text, at).end()  # type: ignore[union-attr]
         end = _skip(text, at)
-        spans[key if key.isascii() else clean(key)[0]] = (at, end)
+        found.append((key if key.isascii() else clean(key)[0], begin, at, end))
         at = _COMMA.match(text, end).end()  # type: ignore[union-attr]
-    return spans
+    return found
 
 
 _COLON = re.compile(r"[ \t\n\r]*:?[ \t\n\r]*")

@@ -236,7 +236,7 @@ impl Reading {
     }
 }
 
-const WHITE: [char; 5] = ['\t', '\n', '\u{c}', '\r', ' '];
+pub(crate) const WHITE: [char; 5] = ['\t', '\n', '\u{c}', '\r', ' '];
 
 /// `text` without white space around and without repeated `data:` prefixes; whether there was one.
 #[inline]

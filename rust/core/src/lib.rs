@@ -4,6 +4,7 @@
 pub mod accumulator;
 mod calls;
 mod chunk;
+pub mod filter;
 pub mod json;
 pub mod ledger;
 pub mod limits;

@@ -56,7 +56,7 @@ impl ChatCompletionAccumulator {
     /// Raises:
     ///     TypeError: ``piece`` is not bytes, bytearray or memoryview.
     ///     ValueError: the accumulator is closed.
-    fn feed(&self, piece: &Bound<'_, PyAny>) -> PyResult<u32> {
+    pub fn feed(&self, piece: &Bound<'_, PyAny>) -> PyResult<u32> {
         if let Ok(bytes) = piece.cast::<PyBytes>() {
             return self.work(|core| core.feed(bytes.as_bytes()));
         }

@@ -5,6 +5,7 @@ mod accumulator;
 mod bulk;
 mod chunks;
 mod convert;
+mod filter;
 mod input;
 mod sse;
 
@@ -12,6 +13,7 @@ mod sse;
 fn _rust(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sse::SSEDecoder>()?;
     module.add_class::<accumulator::ChatCompletionAccumulator>()?;
+    module.add_class::<filter::StreamFilter>()?;
     module.add_function(wrap_pyfunction!(bulk::merge, module)?)?;
     module.add_function(wrap_pyfunction!(bulk::merge_many, module)?)?;
     Ok(())

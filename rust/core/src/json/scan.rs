@@ -89,7 +89,7 @@ pub(super) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
 
 /// The offset of the quote that ends the string whose text begins at `at`, and the string's flags.
 #[inline(always)]
-pub(super) fn string_end(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
+pub(crate) fn string_end(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
     let at = find_stop(bytes, at);
     match byte(bytes, at) {
         b'"' => Some((at, 0)),
@@ -199,8 +199,8 @@ pub(super) fn digits_end(bytes: &[u8], mut at: usize) -> usize {
 
 /// The end, kind and flags of the longest number (or `-Infinity`) that begins at `start`.
 #[inline(always)]
-pub(super) fn number_end(bytes: &[u8], start: usize) -> Result<(usize, Kind, u8), Fault> {
-    let whole = start + usize::from(bytes[start] == b'-');
+pub(crate) fn number_end(bytes: &[u8], start: usize) -> Result<(usize, Kind, u8), Fault> {
+    let whole = start + usize::from(byte(bytes, start) == b'-');
     let mut at = match byte(bytes, whole) {
         b'0' => whole + 1,
         b'1'..=b'9' => digits_end(bytes, whole),

@@ -1,0 +1,112 @@
+"""A relay that gives the stream another model name, beside what is usually written by hand, and a relay that changes nothing.
+
+``pytest benches/bench_filter.py``; one round is a whole stream. Each way is first checked for what its client would read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streams import READS, STREAMS, cut
+
+Way = Callable[[list[bytes]], list[bytes]]
+ALIAS = "alias"
+
+
+def by_hand(loads: Callable[[bytes], Any], dumps: Callable[[Any], bytes]) -> Way:
+    """One whole event a read: nobody who writes this by hand looks for less."""
+
+    def relay(pieces: list[bytes]) -> list[bytes]:
+        sent = []
+        for piece in pieces:
+            data = piece[6:-2]
+            if data != b"[DONE]":
+                chunk = loads(data)
+                chunk["model"] = ALIAS
+                piece = b"data: " + dumps(chunk) + b"\n\n"
+            sent.append(piece)
+        return sent
+
+    return relay
+
+
+def stdlib() -> Way:
+    return by_hand(json.loads, lambda chunk: json.dumps(chunk).encode())
+
+
+def orjson() -> Way:
+    module = pytest.importorskip("orjson")
+    return by_hand(module.loads, module.dumps)
+
+
+def deltafold(backend: str, observed: bool = False, **options: Any) -> Way:
+    module = pytest.importorskip(f"deltafold._{backend}")
+
+    def relay(pieces: list[bytes]) -> list[bytes]:
+        observe = module.ChatCompletionAccumulator() if observed else None
+        relay = module.StreamFilter(observe=observe, **options)
+        return [relay.feed(piece) for piece in pieces]
+
+    return relay
+
+
+def accumulator(backend: str) -> Way:
+    module = pytest.importorskip(f"deltafold._{backend}")
+
+    def watch(pieces: list[bytes]) -> list[bytes]:
+        acc = module.ChatCompletionAccumulator()
+        for piece in pieces:
+            acc.feed(piece)
+        return pieces
+
+    return watch
+
+
+ALIASING: dict[str, Callable[[], Way]] = {
+    "json": stdlib,
+    "orjson": orjson,
+    "deltafold rust": lambda: deltafold("rust", model=ALIAS),
+    "deltafold pure": lambda: deltafold("pure", model=ALIAS),
+    "deltafold rust, observed": lambda: deltafold("rust", True, model=ALIAS),
+}
+UNTOUCHED: dict[str, Callable[[], Way]] = {
+    "accumulator rust": lambda: accumulator("rust"),
+    "filter rust, observed": lambda: deltafold("rust", True),
+    "filter rust, observed, drop_usage_chunk": lambda: deltafold("rust", True, drop_usage_chunk=True),
+    "filter rust": lambda: deltafold("rust"),
+    "accumulator pure": lambda: accumulator("pure"),
+    "filter pure, observed": lambda: deltafold("pure", True),
+}
+
+
+def models(pieces: list[bytes]) -> set[str]:
+    return {json.loads(e[6:])["model"] for e in b"".join(pieces).split(b"\n\n") if e and e != b"data: [DONE]"}
+
+
+@pytest.mark.parametrize("name", list(STREAMS))
+@pytest.mark.parametrize("way", list(ALIASING))
+def test_alias(benchmark: Any, way: str, name: str) -> None:
+    relay = ALIASING[way]()
+    stream = STREAMS[name]()
+    assert models(relay(stream.events)) == {ALIAS}
+    benchmark.group = f"model alias, one event a read: {name}"
+    benchmark.extra_info["chunks"] = stream.chunks
+    benchmark(relay, stream.events)
+
+
+@pytest.mark.parametrize("read", [read for read in READS if read != "1"])
+@pytest.mark.parametrize("name", list(STREAMS))
+@pytest.mark.parametrize("way", list(UNTOUCHED))
+def test_untouched(benchmark: Any, way: str, name: str, read: str) -> None:
+    relay = UNTOUCHED[way]()
+    stream = STREAMS[name]()
+    pieces = cut(stream, read)
+    if "drop" not in way:
+        assert b"".join(relay(pieces)) == stream.data
+    benchmark.group = f"nothing changed, reads of {read}: {name}"
+    benchmark.extra_info["chunks"] = stream.chunks
+    benchmark(relay, pieces)
