@@ -100,6 +100,21 @@ def test_choices_past_the_limit_are_not_kept(backend: Backend) -> None:
     assert outcome.error["offset"] == offset_of(chunks, 2)
 
 
+def test_usage_of_a_choice_past_the_limit_is_followed(backend: Backend) -> None:
+    chunks = [chunk(index=i, usage={"total_tokens": i, "cost": 9}, finish_reason="stop") for i in range(3)]
+    outcome = merged(backend, *chunks, limits={"max_choices": 1})
+    assert same(outcome.usage, {"total_tokens": 2, "cost": 9})
+    assert outcome.usage_source == "choice"
+    late = merged(
+        backend,
+        chunk({"content": "x"}),
+        chunk(index=5, usage={"total_tokens": 7, "cost": 9}),
+        limits={"max_choices": 1},
+    )
+    assert same(late.usage, {"total_tokens": 7})
+    assert late.seen & Seen.USAGE
+
+
 def test_remembered_indexes_are_bounded(backend: Backend) -> None:
     deltas = [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "0"}}]
     deltas += [{"index": i, "id": "a", "function": {"arguments": str(i)}} for i in range(1, 5)]

@@ -94,6 +94,8 @@ class Completion:
                 choice = self._choice(entry, position)
                 if choice is not None:
                     choice.merge(entry, (place, position), chunk, self)
+                elif isinstance(entry.get("usage"), dict) and self.choice_usage.follow(entry["usage"]):
+                    self.ledger.seen |= USAGE
             elif entry is not None:
                 self.ledger.note("ignored-value")
 

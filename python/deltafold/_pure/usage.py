@@ -46,7 +46,7 @@ class Usage:
             ledger.note("ignored-value")
             return False
         if ledger.over:
-            return self._follow(value)
+            return self.follow(value)
         if self.members is None:
             if self.booked and not ledger.room(len("usage") + 2 - (len("usage") + 4) * self.null):
                 return False
@@ -74,8 +74,8 @@ class Usage:
                 members.put(name, member, at, chunk, ledger)
         return protected
 
-    def _follow(self, value: dict[str, Any]) -> bool:
-        """Past ``max_retained_bytes``: the numbers of OpenAI's own members, and nothing else."""
+    def follow(self, value: dict[str, Any]) -> bool:
+        """Past a limit: the numbers of OpenAI's own members, and nothing else."""
         kept = False
         numbers, counts = census(value)
         zeros = numbers > 0 and counts == 0

@@ -127,6 +127,11 @@ impl Completion {
                 let limit = ledger.limits.max_choices;
                 if self.choices.len() >= limit {
                     ledger.fail(ErrorKind::LimitExceeded, format!("more than max_choices={limit} in one stream"));
+                    if let Some(usage) = entry.get("usage").filter(|usage| usage.is_object())
+                        && self.choice_usage.follow(usage)
+                    {
+                        ledger.seen |= seen::USAGE;
+                    }
                     return;
                 }
                 self.choices.insert(at, Choice::new(index));

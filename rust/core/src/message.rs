@@ -489,7 +489,7 @@ pub(crate) fn recoded(data: &str) -> Option<String> {
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 fn decode_segment(digits: &str, padding: usize, out: &mut Vec<u8>) -> Option<()> {
-    if padding > 2 || (digits.len() + padding) % 4 != 0 {
+    if padding > 2 || !(digits.len() + padding).is_multiple_of(4) {
         return None;
     }
     for quad in digits.as_bytes().chunks(4) {

@@ -78,8 +78,8 @@ impl Usage {
         speaks(value)
     }
 
-    /// Past `max_retained_bytes`: the numbers of OpenAI's own members, and nothing else.
-    fn follow(&mut self, value: Value<'_>) -> bool {
+    /// Past a limit: the numbers of OpenAI's own members, and nothing else.
+    pub fn follow(&mut self, value: Value<'_>) -> bool {
         let zeros = all_zero(value);
         let mut kept = false;
         for name in COUNTS {
