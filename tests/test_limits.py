@@ -254,6 +254,27 @@ def test_a_replaced_value_frees_its_length(backend: Backend) -> None:
     assert same([outcome.result["x"], outcome.result["y"]], [1, "b" * 80])
 
 
+@pytest.mark.parametrize("large", ["x" * 50, ["x" * 50], 10**50, [[]] * 50])
+def test_what_does_not_fit_leaves_what_was_there(backend: Backend, large: Any) -> None:
+    outcome = merged(
+        backend,
+        chunk({"extra": "ab"}),
+        chunk({"extra": "c"}),
+        chunk({"extra": "x" * 50}),
+        limits={"max_retained_bytes": 20},
+    )
+    assert (outcome.message["extra"], outcome.retained_bytes) == ("abc", 5 + 3)
+    outcome = merged(backend, {"extra": 12345}, {"extra": large}, limits={"max_retained_bytes": 20})
+    assert outcome.error is not None
+    assert (outcome.result["extra"], outcome.retained_bytes) == (12345, 5 + 5)
+
+
+def test_a_string_that_does_not_fit_in_the_place_of_a_number(backend: Backend) -> None:
+    outcome = merged(backend, chunk({"extra": 12345}), chunk({"extra": "x" * 50}), limits={"max_retained_bytes": 20})
+    assert (outcome.message["extra"], outcome.retained_bytes) == (12345, 10)
+    assert outcome.kinds == {}
+
+
 def test_a_waiting_half_is_booked_as_a_replacement_character(backend: Backend) -> None:
     accumulator = backend.ChatCompletionAccumulator()
     booked = []

@@ -75,6 +75,11 @@ def test_created_becomes_better_only(backend: Backend) -> None:
     )
 
 
+def test_what_is_not_taken_is_not_converted(backend: Backend) -> None:
+    assert of(backend, {"created": 0}, {"created": "0"})["created"] == 0
+    assert of(backend, {"created": 5}, {"created": 7.5}, {"created": ""})["created"] == 5
+
+
 @pytest.mark.parametrize("name", ["model", "system_fingerprint", "service_tier"])
 def test_last_that_is_not_empty(backend: Backend, name: str) -> None:
     outcome = merged(backend, *({name: value} for value in (None, "a", "b", "", None)), *END)
@@ -275,6 +280,23 @@ def test_logprobs_null_absent_empty(backend: Backend, values: list[Any], expecte
     assert bool(outcome.seen & Seen.LOGPROBS) == any(
         v and any(isinstance(m, list) and m for m in v.values()) for v in values
     )
+
+
+def test_logprobs_as_a_list(backend: Backend) -> None:
+    chunks = [chunk(logprobs=[1]), chunk(logprobs=None), chunk(logprobs=[]), chunk(logprobs=[2])]
+    assert of(backend, *chunks)["choices"][0]["logprobs"] == [1, 2]
+    message = {"choices": [{"index": 0, "message": {}, "logprobs": [3]}]}
+    outcome = merged(backend, *chunks, message, *END)
+    assert outcome.choice["logprobs"] == [1, 2]
+    assert outcome.kinds == {"message-ignored": 1}
+    assert merged(backend, chunk({}), message, message, *END).choice["logprobs"] == [3]
+
+
+@pytest.mark.parametrize("value", ["x", 7, True])
+def test_logprobs_of_another_type(backend: Backend, value: Any) -> None:
+    outcome = merged(backend, chunk(logprobs={"content": [1]}), chunk(logprobs=value), *END)
+    assert outcome.choice["logprobs"] == {"content": [1]}
+    assert outcome.kinds == {"ignored-value": 1}
 
 
 def test_logprobs_absent(backend: Backend) -> None:

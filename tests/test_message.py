@@ -132,6 +132,9 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:,x"}}
         ([[{"type": 7}]], [{"type": 7}], "", ""),
         ([[None, text("a"), "b"]], [text("ab")], "ab", ""),
         ([{}], [{}], "", ""),
+        ([[{"type": "text"}]], "", "", ""),
+        ([[{"type": "thinking"}, text("a")]], [text("a")], "a", ""),
+        ([[{"type": "text", "text": None}], "a"], [text("a")], "a", ""),
     ],
 )
 def test_content_in_parts(backend: Backend, values: list[Any], expected: Any, joined: str, reasoning: str) -> None:
