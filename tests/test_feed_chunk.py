@@ -146,6 +146,22 @@ def test_litellm_chunks(backend: Backend) -> None:
     assert result["usage"]["total_tokens"] == 7
 
 
+@pytest.mark.filterwarnings("ignore:.*ReadOnly:UserWarning")
+def test_litellm_choices_in_a_dict(backend: Backend) -> None:
+    """Their members are partly fields and partly not; none may be made up or lost."""
+    types = peers.load("litellm.types.utils")
+    delta = types.Delta(content="é", reasoning_content="why", provider_specific_fields=None)
+    choice = types.StreamingChoices(index=1, delta=delta)
+    of_objects, of_dump = backend.ChatCompletionAccumulator(), backend.ChatCompletionAccumulator()
+    of_objects.feed_chunk({"choices": [choice, types.StreamingChoices(index=0, delta=types.Delta(role="assistant"))]})
+    of_dump.feed_chunk(
+        {"choices": [choice.model_dump(exclude_unset=True), {"index": 0, "delta": {"role": "assistant"}}]}
+    )
+    assert of_objects.text(1) == "é"
+    assert of_objects.reasoning_text(1) == "why"
+    assert of_objects.result()["choices"][1] == of_dump.result()["choices"][1]
+
+
 def test_a_surprising_value_warns_of_nothing(backend: Backend) -> None:
     value = HEAD | {"model": None} | chunk({"role": "narrator", "content": ["odd"]}, finish_reason="done_for_today")
     accumulator = backend.ChatCompletionAccumulator()

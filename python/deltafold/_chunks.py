@@ -48,15 +48,10 @@ def as_dict(value: Any) -> dict[str, Any]:
 def members(model: Any) -> dict[str, Any]:
     """The members of a plain model that were set, models within as dicts too."""
     were_set = model.__pydantic_fields_set__
-    if len(were_set) == 1:
-        (name,) = were_set
-        member = model.__dict__[name]
-        found = {name: member if type(member) in PLAIN else within(member)}
-    else:
-        found = {}
-        for name, member in model.__dict__.items():
-            if name in were_set:
-                found[name] = member if type(member) in PLAIN else within(member)
+    found = {}
+    for name, member in model.__dict__.items():
+        if name in were_set:
+            found[name] = member if type(member) in PLAIN else within(member)
     if model.__pydantic_extra__:
         for name, member in model.__pydantic_extra__.items():
             found[name] = member if type(member) in PLAIN else within(member)

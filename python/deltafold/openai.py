@@ -91,14 +91,17 @@ class ChatCompletionStreamState:
             ValueError: what is to be parsed at its end does not parse (json's or pydantic's own error).
             TypeError: not a chunk.
         """
-        if not hasattr(chunk, "choices"):
+        try:
+            choices = chunk.choices
+        except AttributeError:
             from openai.types.chat import ChatCompletionChunk
 
             chunk = ChatCompletionChunk.construct(**as_dict(chunk))
+            choices = chunk.choices
         self.accumulator.feed_chunk(self._envelope.news(chunk))
         self._snapshot = None
         events: list[Any] = [ChunkEvent(chunk, self)]
-        for position, entry in enumerate(chunk.choices or ()):
+        for position, entry in enumerate(choices or ()):
             index = entry.index if type(entry.index) is int and entry.index >= 0 else position
             choice = self._choices.get(index)
             if choice is None:
@@ -215,31 +218,32 @@ class ChoiceState:
         self._current: CallState | None = None
 
     def handle(self, entry: Any, events: list[Any]) -> None:
-        delta = entry.delta
-        fragments: list[Any] = []
+        delta, touched = entry.delta, None
         if delta is not None:
-            if delta.content is not None:
-                self._content(delta.content, events)
-            if delta.refusal is not None:
-                self._refused = (self._refused or 0) + len(delta.refusal)
-                events.append(RefusalDeltaEvent(delta.refusal, self, self._refused))
-            fragments = delta.tool_calls or []
+            content, refusal, fragments = delta.content, delta.refusal, delta.tool_calls
+            if content is not None:
+                self._content(content, events)
+            if refusal is not None:
+                self._refused = (self._refused or 0) + len(refusal)
+                events.append(RefusalDeltaEvent(refusal, self, self._refused))
+            if fragments:
+                touched = self._call_deltas(fragments, events)
         if entry.finish_reason:
             self._finished = True
             self._state.refuse(entry.finish_reason)
-        touched = self._call_deltas(fragments, events) if fragments else ()
         if entry.logprobs is not None:
             self._logprob_deltas(entry.logprobs, events)
         if self._finished:
             self._content_ends(events)
             for call in self._calls:
                 self._call_ends(call, events)
-        for call in touched:
-            if call is not self._current:
-                self._content_ends(events)
-                if self._current is not None and whole(self.call(self._current).arguments):
-                    self._call_ends(self._current, events)
-                self._current = call
+        if touched:
+            for call in touched:
+                if call is not self._current:
+                    self._content_ends(events)
+                    if self._current is not None and whole(self.call(self._current).arguments):
+                        self._call_ends(self._current, events)
+                    self._current = call
 
     def text(self, name: str) -> str:
         return Cursors(self._state.accumulator, self._index).text(name)
