@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from ._errors import escape
 
@@ -64,7 +64,7 @@ class Diagnostic(NamedTuple):
     """
 
     kind: str
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
     offset: int | None
 
 

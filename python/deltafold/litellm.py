@@ -74,7 +74,7 @@ def response_of(
         if blocks:
             choice["message"]["thinking_blocks"] = blocks
     reasons = accumulator.finish_reasons
-    response = ModelResponse(**result)
+    response: Any = ModelResponse(**result)
     for choice in response.choices:
         if reasons[choice.index] is None:
             choice.finish_reason = None
@@ -93,7 +93,7 @@ def response_of(
 
 def estimated(
     accumulator: ChatCompletionAccumulator, model: str, messages: Any, count_prompt_tokens: Callable[[], int] | None
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Tokens as litellm's tokenizer counts them."""
     from litellm import token_counter
 

@@ -263,7 +263,7 @@ def merge(data: Piece | Iterable[Piece], *, limits: Limits | None = None, n: int
     """
     accumulator = ChatCompletionAccumulator(limits, n)
     for piece in (data,) if isinstance(data, (bytes, bytearray, memoryview)) else data:
-        accumulator.feed(piece)
+        accumulator.feed(piece)  # pyright: ignore[reportArgumentType]: takes data for a memoryview of pieces
     accumulator.close()
     accumulator.raise_for_error()
     return accumulator.result()

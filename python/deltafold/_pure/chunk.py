@@ -51,10 +51,10 @@ class Chunk:
             return 0, len(self.text)
         parent, key = place
         start, _ = self._span(parent)
-        table = self._spans.get(start)
+        table: Any = self._spans.get(start)
         if table is None:
-            read = json.elements if isinstance(key, int) else json.members
-            table = self._spans[start] = read(self.text, start)
+            table = json.elements(self.text, start) if isinstance(key, int) else json.members(self.text, start)
+            self._spans[start] = table
         span: tuple[int, int] = table[key]
         return span
 

@@ -400,7 +400,7 @@ _encode_sorted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sor
 
 def _orjson_dumps(value: Any) -> bytes | None:
     try:
-        written = orjson.dumps(value, option=_STRICT)
+        written = orjson.dumps(value, option=_STRICT)  # pyright: ignore[reportOptionalMemberAccess]
     except TypeError:
         return None
     # It spells floats below 1e-4 in its own way, and in some versions those from 1e16 on.
