@@ -7,8 +7,8 @@ an alias and did not ask for usage. Every body that a client got and every line 
 was sent.
 
 The share is sampled in the gateway's process: after every few milliseconds of CPU time (``ITIMER_PROF``; how many, the kernel's
-clock decides) the innermost Python frame is looked at. It counts as deltafold when it is in the package, or on a line of the gateway that calls it: an extension has no
-frames, and the signal of a call into it is delivered on the caller's line.
+clock decides) the innermost Python frame is looked at. It counts as deltafold when it is in the package, or on a line of the
+gateway that calls it: an extension has no frames, and a signal during a call into it is delivered on the caller's line.
 """
 
 from __future__ import annotations
