@@ -145,7 +145,26 @@ def test_remembered_indexes_are_bounded(backend: Backend) -> None:
         ([{"x": True, "y": False}], 1 + 4 + 1 + 5),
         ([{"x": [1, 2, "é"]}], 1 + len('[1,2,"é"]'.encode()) - len("é".encode()) + len("\\u00e9")),
         ([{"x": 1234}, {"x": 5}], 1 + 1),
+        ([{"x": {"a": 12, "b": [1]}}, {"x": 5}], 1 + 1),
+        ([chunk({"x": {"a": "bc"}}), chunk({"x": 5})], 1 + 1),
+        ([chunk({"x": [1, {"index": 0, "t": "ab"}, {"u": 1}]}), chunk({"x": 5})], 1 + 1),
+        ([chunk({"x": "abc"}), chunk({"x": 5})], 1 + 1),
+        ([chunk({"x": 5}), chunk({"x": "abc"})], 1 + 3),
+        ([chunk({"x": {"a": "bc"}})], 1 + 2 + 1 + 2),
+        ([chunk({"x": [1, {"index": 0, "t": "ab"}]})], 1 + 1 + 2 + 5 + 1 + 1 + 2),
+        ([chunk({"x": "ab"}), chunk({"x": "ab"})], 1 + 2),
+        ([chunk({"x": "ab"}), chunk({"x": "ab"}), chunk({"x": "c"})], 1 + 5),
+        ([{"usage": {"a": 12}}], 5 + 2 + 1 + 2),
+        ([{"usage": None}], 5 + 4),
+        ([{"usage": None}, {"usage": {"a": 12}}], 5 + 2 + 1 + 2),
+        ([chunk(usage={"a": 12})], 5 + 2 + 1 + 2),
+        ([{"x_groq": {"usage": {"a": 12}}}], 6 + 2 + 5 + 2 + 1 + 2),
+        ([chunk(logprobs={"content": [1, 2]})], 7 + 1 + 1),
+        ([chunk({}, text="ab", token_ids=[1, 22])], 4 + 2 + 9 + 1 + 2),
+        ([chunk({"reasoning": "ab"})], 9 + 2),
+        ([chunk({"tool_calls": [{"index": 0, "id": "a", "type": "t", "function": {"name": "f"}}]})], 2 + 3 + 4 + 3 + 1),
         ([chunk(finish_reason="length")], 13 + 8),
+        ([chunk(finish_reason="tool_calls"), chunk(finish_reason="length")], 13 + 8),
         ([chunk({"role": "assistant"})], 4 + 11),
         ([{"object": "chat.completion.chunk", "obfuscation": "x" * 99, "p": "x"}], 0),
         (['{ "x" : { } }'], 1 + 2),
@@ -230,7 +249,7 @@ def test_finish_reasons_past_the_limit(backend: Backend, length: int, followed: 
 def test_the_piece_that_passes_a_limit_says_so(backend: Backend, over: dict[str, Any]) -> None:
     accumulator = backend.ChatCompletionAccumulator(Limits(max_retained_bytes=5))
     assert not accumulator.feed(event(chunk({"content": "a"}))) & Seen.ERROR
-    assert accumulator.feed(event(chunk(over))) & Seen.ERROR
+    assert accumulator.feed(event(chunk(over))) == Seen.ERROR
     assert not accumulator.feed(event(chunk({"content": "a"})))
     assert accumulator.text() == "a"
     assert accumulator.error.kind == "limit-exceeded"
@@ -246,6 +265,45 @@ def test_zeros_past_the_limit_replace_no_counts(backend: Backend) -> None:
         limits={"max_retained_bytes": 60},
     )
     assert same(outcome.usage, {"total_tokens": 5, "prompt_tokens": 0, "completion_tokens": 7})
+
+
+def test_a_placeholder_stays_where_the_arguments_do_not_fit(backend: Backend) -> None:
+    accumulator = backend.ChatCompletionAccumulator(Limits(max_retained_bytes=6))
+    flags = [
+        accumulator.feed(event(chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": text}}]})))
+        for text in ("{}", '{"a":1}', "x")
+    ]
+    assert flags == [Seen.TOOL_CALL, Seen.ERROR, 0]
+    assert accumulator.tool_calls()[0].arguments == "{}"
+    assert accumulator.retained_bytes == 3
+    assert accumulator.diagnostics == []
+
+
+def test_all_of_openai_s_usage_is_followed(backend: Backend) -> None:
+    prompt = dict.fromkeys(["cached_tokens", "cache_write_tokens", "audio_tokens", "image_tokens", "text_tokens"], 3)
+    names = [
+        "reasoning_tokens",
+        "audio_tokens",
+        "text_tokens",
+        "accepted_prediction_tokens",
+        "rejected_prediction_tokens",
+    ]
+    usage = {"prompt_tokens": 1, "completion_tokens": 2.5, "total_tokens": -3}
+    usage |= {"prompt_tokens_details": prompt, "completion_tokens_details": dict.fromkeys(names, 4)}
+    over = chunk({"content": "x" * 9})
+    outcome = merged(backend, over, {"usage": {"prompt_tokens_details": 5, **usage}}, limits={"max_retained_bytes": 5})
+    assert same(outcome.usage, usage)
+    more = {name: value | {"more": 1} if isinstance(value, dict) else value for name, value in usage.items()} | {
+        "cost": 1
+    }
+    assert same(merged(backend, over, {"usage": more}, limits={"max_retained_bytes": 5}).usage, usage)
+    for odd in (10**64, "9", None, True, [9]):
+        outcome = merged(backend, over, {"usage": {"total_tokens": odd}}, limits={"max_retained_bytes": 5})
+        assert outcome.usage is None
+        assert not outcome.seen & Seen.USAGE
+    assert merged(backend, over, {"usage": {"total_tokens": 10**64 - 1}}, limits={"max_retained_bytes": 5}).usage == {
+        "total_tokens": 10**64 - 1
+    }
 
 
 def test_a_replaced_value_frees_its_length(backend: Backend) -> None:

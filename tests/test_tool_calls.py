@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import Backend
-from deltafold import Seen
+from deltafold import Limits, Seen
 from streams import END, Outcome, chunk, merged, offset_of, same, sse
 
 GONE: Any = object()
@@ -406,6 +406,7 @@ def test_a_name_of_another_type(backend: Backend, name: Any) -> None:
     outcome = calls_of(backend, call(0, "a", name, "1"))
     assert short(outcome) == [("a", None, "1")]
     assert outcome.kinds == {"ignored-value": 1}
+    assert not calls_of(backend, call(0, name=name)).seen & Seen.TOOL_CALL
 
 
 @pytest.mark.parametrize(
@@ -614,3 +615,53 @@ def test_calls_past_the_limit(backend: Backend) -> None:
     assert outcome.error["message"] == "more than max_tool_calls=2 in one choice"
     assert outcome.complete
     assert "4" not in json.dumps(outcome.message)
+
+
+def test_nothing_of_a_call_past_the_limit_is_retained(backend: Backend) -> None:
+    extra = {
+        "index": 1,
+        "id": "bbb",
+        "type": "t",
+        "more": "x",
+        "function": {"name": "g", "arguments": "{}", "more": "x"},
+    }
+    outcome = calls_of(backend, call(0, "a", "f", "1"), extra, extra, limits={"max_tool_calls": 1})
+    first = calls_of(backend, call(0, "a", "f", "1"))
+    assert same(outcome.message, first.message)
+    assert outcome.retained_bytes == first.retained_bytes
+    assert outcome.kinds == {}
+    only = backend.ChatCompletionAccumulator(Limits(max_tool_calls=1))
+    only.feed(sse(chunk({"tool_calls": [call(0, "a", "f", "1")]})))
+    assert only.feed(sse(chunk({"tool_calls": [extra]}))) == Seen.ERROR
+    assert only.feed(sse(chunk({"tool_calls": [call(1, arguments={"a": 1})]}))) == 0
+
+
+def test_empty_fragments_set_no_flag(backend: Backend) -> None:
+    accumulator = backend.ChatCompletionAccumulator()
+    flags = [
+        accumulator.feed(sse(chunk({"tool_calls": [fragment]})))
+        for fragment in (
+            call(0, "", "", ""),
+            call(0, "a"),
+            call(0, "a"),
+            call(0, name="f"),
+            call(0, name="f"),
+            call(0, arguments=""),
+        )
+    ]
+    flags.append(accumulator.feed(sse(chunk({"tool_calls": [call(0, arguments="{}")]}))))
+    flags.append(accumulator.feed(sse(chunk({"tool_calls": [call(0, arguments=None, type="x")]}))))
+    flags.append(accumulator.feed(sse(chunk({"tool_calls": [call(0, note="")]}))))
+    flags.append(accumulator.feed(sse(chunk({"tool_calls": [call(0, note="x")]}))))
+    assert [bool(flag & Seen.TOOL_CALL) for flag in flags] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
