@@ -185,7 +185,7 @@ class ChatCompletionAccumulator:
     def text_since(self, cursor: Any = None, choice: int = 0) -> tuple[str, Any]:
         """The text that came after ``cursor``, and the next cursor. None begins; a cursor is opaque.
 
-        A high surrogate half that still waits for the other one is withheld until it is decided.
+        A high surrogate half that still waits for the other one is withheld until it is decided, at the latest by ``close``.
         """
         return self._text_since("content", cursor, choice)
 
@@ -223,11 +223,11 @@ class ChatCompletionAccumulator:
         start = 0 if cursor is None else cursor
         new, end = [], 0
         for text in texts:
-            last = text is texts[-1]
-            length = text.nchars if last else len(text)
+            withheld = text is texts[-1] and self._close_reason is None
+            length = text.nchars if withheld else len(text)
             if start < end + length:
                 new.append(text.since(max(start - end, 0)))
-                if text.half and not last:
+                if text.half and not withheld:
                     new.append("\ufffd")
             end += length
         return "".join(new), max(start, end)

@@ -185,7 +185,7 @@ impl Accumulator {
         joined(choice.map(|choice| choice.texts("content")).unwrap_or_default())
     }
 
-    /// The text behind `cursor` bytes, and the next cursor; a surrogate half that waits is withheld.
+    /// The text behind `cursor` bytes, and the next cursor; a surrogate half that waits is withheld until `close`.
     #[must_use]
     pub fn text_since(&self, cursor: usize, choice: u64) -> (String, usize) {
         let choice = self.stream.body.completion.choice(choice);
@@ -193,7 +193,7 @@ impl Accumulator {
         let mut new = String::new();
         let mut end = 0;
         for (at, text) in texts.iter().enumerate() {
-            let withheld = at + 1 == texts.len() && text.half();
+            let withheld = at + 1 == texts.len() && text.half() && !self.closed;
             let length = if withheld { text.decided_len() } else { text.nbytes() };
             if cursor < end + length {
                 new.push_str(text.decided().get(cursor.saturating_sub(end)..).unwrap_or(""));
