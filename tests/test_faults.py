@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from conftest import Backend
@@ -44,3 +46,81 @@ def test_text_since_gives_a_half_that_close_has_decided(backend: Backend) -> Non
     assert acc.text_since(cursor)[0] == ""
     assert acc.text() == acc.text_since()[0] == "a\ufffd"
     assert acc.diagnostics == [Diagnostic("lone-surrogate", 1, len(HALF))]
+
+
+def delta(backend: Backend, *deltas: bytes, **limits: int):
+    """An accumulator that was fed one chunk for each delta of choice 0."""
+    acc = accumulator(backend, **limits)
+    for text in deltas:
+        acc.feed(b'data: {"choices":[{"index":0,"delta":%s}]}\n\n' % text)
+    return acc
+
+
+def test_arguments_sent_as_an_object_stay_as_they_came_after_a_lone_half(backend: Backend) -> None:
+    acc = delta(
+        backend,
+        b'{"tool_calls":[{"index":0,"id":"a","function":{"arguments":"\\ud83d"}}]}',
+        b'{"tool_calls":[{"index":0,"function":{"arguments":{"p": "\\u002f"}}}]}',
+    )
+    assert acc.tool_calls()[0].arguments == '\ufffd{"p":"\\u002f"}'
+
+
+def test_an_error_line_counts_though_other_lines_came_before_the_first_data(backend: Backend) -> None:
+    for cut in range(22):
+        acc = accumulator(backend)
+        body = b'}\ndata\n{"error":"y"}\n'
+        acc.feed(body[:cut])
+        acc.feed(body[cut:])
+        acc.close()
+        assert (acc.error.kind, acc.error.message, acc.error.offset) == ("upstream-error", "y", 7)
+
+
+def test_deep_empty_thinking_parts_are_read_once(backend: Backend) -> None:
+    depth = 60
+    inner = b'[{"type":"thinking","thinking":' * depth + b'""' + b"}]" * depth
+    acc = delta(backend, b'{"content":' + inner + b"}")
+    assert acc.result()["choices"][0]["message"]["content"] == ""  # each level twice would be 2**60 steps
+
+
+def test_a_million_data_prefixes_take_linear_time(backend: Backend) -> None:
+    acc = accumulator(backend)
+    acc.feed(b"data: " + b"data:" * 1_000_000 + b"{}\n\n")  # a copy for each would be 2.5 TB
+    assert acc.diagnostics == [Diagnostic("repeated-data-prefix", 1, 0)]
+
+
+def test_a_constant_that_will_not_fit_is_not_spelled_out(backend: Backend) -> None:
+    """A member that was the same every time becomes joined text when it changes: here 10,000 times the limit."""
+    tracemalloc.start()
+    acc = delta(backend, *[b'{"note":"%s"}' % (b"x" * 1000)] * 2000, b'{"note":"y"}', max_retained_bytes=1500)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert acc.result()["choices"][0]["message"]["note"] == "x" * 1000
+    assert acc.error.kind == "limit-exceeded"
+    assert peak < 500_000
+
+
+def test_a_body_of_short_lines_costs_its_bytes(backend: Backend) -> None:
+    """The lines are kept until it is known what the body is; a list of them would cost a hundred times as much."""
+    tracemalloc.start()
+    acc = accumulator(backend)
+    for _ in range(100):
+        acc.feed(b"a\n" * 5000)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < 2_500_000
+    acc.close()
+    assert (acc.error.kind, acc.error.offset) == ("not-sse", 0)
+
+
+def test_text_of_short_fragments_costs_its_bytes(backend: Backend) -> None:
+    tracemalloc.start()
+    acc = delta(backend, *[b'{"content":"%d"}' % n for n in range(10_000, 40_000)])
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(acc.text()) == 150_000
+    assert kept < 400_000
+
+
+def test_max_depth_is_bounded_by_the_stack() -> None:
+    with pytest.raises(ValueError, match="max_depth must be between 1 and 128, not 129"):
+        Limits(max_depth=129)

@@ -11,6 +11,8 @@ from ._errors import escape
 
 __all__ = ["Diagnostic", "Limits", "Seen", "ServerSentEvent"]
 
+DEEPEST = 128  # of max_depth: the pure implementation takes four of Python's thousand frames a level
+
 
 class Seen(enum.IntFlag):
     """What one ``feed`` brought; ``feed`` returns a plain int, compare with ``&``."""
@@ -37,7 +39,8 @@ class Limits:
             64 MiB: ten thousand streams fit no machine at more, and no model writes as much text.
         max_choices: choices of one stream. 128: the most that OpenAI's ``n`` takes.
         max_tool_calls: tool calls of one choice. 1,024: eight times the tools one request may offer.
-        max_depth: nesting of one chunk, the outermost object being 1. 128: real chunks stay below 12, and no stack is at risk.
+        max_depth: nesting of one chunk, the outermost object being 1. 128, also the largest: real chunks stay below 12,
+            and beyond it a stack would be at risk.
     """
 
     max_event_bytes: int = 16 * 1024 * 1024
@@ -50,6 +53,8 @@ class Limits:
         for name, value in vars(self).items():
             if isinstance(value, bool) or not isinstance(value, int):
                 raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+            if name == "max_depth" and value > DEEPEST:
+                raise ValueError(f"max_depth must be between 1 and {DEEPEST}, not {value}")
             if not 1 <= value <= 2**62:
                 raise ValueError(f"{name} must be between 1 and 2**62, not {value}")
 

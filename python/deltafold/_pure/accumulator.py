@@ -185,7 +185,7 @@ class ChatCompletionAccumulator:
     def text_since(self, cursor: Any = None, choice: int = 0) -> tuple[str, Any]:
         """The text that came after ``cursor``, and the next cursor. None begins; a cursor is opaque.
 
-        A high surrogate half that still waits for the other one is withheld until it is decided, at the latest by ``close``.
+        A high surrogate half that still waits for the other one is withheld until it is decided.
         """
         return self._text_since("content", cursor, choice)
 

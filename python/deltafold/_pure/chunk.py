@@ -82,11 +82,12 @@ class Reading(NamedTuple):
 def trim(text: str) -> tuple[str, bool]:
     """``text`` without white space around and without repeated ``data:`` prefixes; whether there was one."""
     text = text.strip(WHITE)
-    prefixed = False
-    while text.startswith("data:"):
-        text = text[5:].strip(WHITE)
-        prefixed = True
-    return text, prefixed
+    start = 0
+    while text.startswith("data:", start):
+        start += 5
+        while text[start : start + 1] and text[start] in WHITE:
+            start += 1
+    return text[start:], start > 0
 
 
 def read(text: str, max_depth: int) -> Reading:

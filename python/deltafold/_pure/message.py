@@ -206,6 +206,8 @@ class Part:
         if self.kind not in ("text", "thinking") or not self.members.slots.keys() <= {"type", self.kind}:
             return False
         own = self.members.slots.get(self.kind)
+        if isinstance(own, Parts):
+            return all(part.empty for part in own.parts)
         return own is None or not own.build()
 
 

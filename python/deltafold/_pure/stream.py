@@ -33,7 +33,8 @@ class Stream:
         self.after_done = 0
         self._late_events = 0  # counted at the end of the bytes
         self._depth = limits.max_depth
-        self._kept: list[RawLine] = []  # lines of a body that may turn out to be no event stream
+        self._kept = bytearray()  # lines, each with an LF behind it, of a body that may turn out to be no event stream
+        self._kept_offset = 0
         self._kept_over = False
         self._json_lines = False  # whole lines of JSON were taken already
 
@@ -60,7 +61,7 @@ class Stream:
                 self.ledger.fail("limit-exceeded", f"an event of more than max_event_bytes={limit}")
                 self._kept_over = True
             if self._kept and (self.machine.data_seen or self._kept_over):
-                self._kept, self.machine.raw_kept = [], 0
+                self._kept, self.machine.raw_kept = bytearray(), 0
         return self.ledger.seen
 
     def feed_text(self, text: str) -> int:
@@ -200,12 +201,17 @@ class Stream:
 
     def _raw_line(self, item: RawLine) -> None:
         """A line that is no field. Between events it may be an error; before any it may be the body."""
-        if self.done_seen or self._kept_over or self._kept and self.machine.data_seen:
+        if self.done_seen or self._kept_over:
             self.machine.raw_kept = 0
         elif self._take_line(item):
             self.machine.raw_kept -= len(item.line)
-        elif not self.machine.data_seen:
-            self._kept.append(item)
+        elif self.machine.data_seen:
+            self.machine.raw_kept = 0
+        else:
+            if not self._kept:
+                self._kept_offset = item.offset
+            self._kept += item.line
+            self._kept += b"\n"
 
     def _take_line(self, item: RawLine) -> bool:
         """Whether the line counts at once."""
@@ -255,7 +261,7 @@ class Stream:
 
     def _end(self, rest: Rest) -> None:
         if self.machine.data_seen:
-            self._kept = []
+            self._kept = bytearray()
         line = rest.line
         field = field_of(line) if line is not None else None
         unfinished = line is not None and not rest.line_comment or rest.line_skipped
@@ -312,11 +318,12 @@ class Stream:
             if not self._take_line(RawLine(line, offset)):
                 self._cut(offset)
             return
-        lines = [*self._kept] if line is None else [*self._kept, RawLine(line, offset)]
-        body = b"\n".join(item.line for item in lines)
-        if self._take_body(body, lines[0].offset):
+        first = self._kept_offset if self._kept else offset
+        body = bytes(self._kept[:-1] if line is None else self._kept + line)
+        self._kept = bytearray()
+        if self._take_body(body, first):
             return
-        self.ledger.offset = lines[0].offset
+        self.ledger.offset = first
         text = self._decode(body)
         if read(text, self._depth).fault == "limit-exceeded":
             self.ledger.fail("limit-exceeded", f"a chunk deeper than max_depth={self._depth}")

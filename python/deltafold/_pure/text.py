@@ -11,14 +11,17 @@ from typing import Any
 from .json import clean
 from .ledger import Ledger
 
+LOOSE = 64  # a short str costs 50 bytes, so many fragments are joined
+
 
 class Text:
-    """Joined fragments; fragments stay apart until somebody reads."""
+    """Joined fragments; they stay apart until somebody reads, or ``LOOSE`` of them have come."""
 
-    __slots__ = ("_fragments", "half", "nbytes", "nchars")
+    __slots__ = ("_fragments", "_joined", "half", "nbytes", "nchars")
 
     def __init__(self) -> None:
         self._fragments: list[str] = []
+        self._joined = 0  # of the fragments, how many are long ones
         self.nbytes = 0  # UTF-8, a waiting half included as U+FFFD
         self.nchars = 0  # code points, without a waiting half
         self.half = ""
@@ -61,6 +64,7 @@ class Text:
         """The text without a half that still waits."""
         if len(self._fragments) > 1:
             self._fragments = ["".join(self._fragments)]
+            self._joined = 0
         return self._fragments[0] if self._fragments else ""
 
     @property
@@ -88,6 +92,9 @@ class Text:
         if whole:
             self._fragments.append(whole)
             self.nchars += len(whole)
+            if len(self._fragments) - self._joined >= LOOSE:
+                self._fragments[self._joined :] = ["".join(self._fragments[self._joined :])]
+                self._joined += 1
 
 
 def cleaned(value: Any, ledger: Ledger) -> Any:

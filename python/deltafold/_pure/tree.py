@@ -83,7 +83,10 @@ class Joined:
             return not ledger.over
         if not fragment:
             return not ledger.over
-        kept = self.text.add(self.first * max(self.repeats, 0) + fragment, ledger)
+        repeats = max(self.repeats, 0)
+        if len(self.first) * repeats > ledger.limits.max_retained_bytes:
+            return ledger.room(len(self.first) * repeats)  # no need to spell it out
+        kept = self.text.add(self.first * repeats + fragment, ledger)
         if kept:
             self.repeats = -1  # no constant any more
         return kept

@@ -145,6 +145,11 @@ impl Tape {
         read
     }
 
+    /// Nodes that there is room for, also after a fault.
+    pub(crate) fn room(&self) -> usize {
+        self.nodes.capacity()
+    }
+
     /// How often the last text had `NaN`, `Infinity` or `-Infinity`, in overridden members too.
     #[must_use]
     pub fn words(&self) -> usize {

@@ -23,8 +23,9 @@ const EXCERPT: usize = 80;
 pub(crate) struct Stream {
     pub machine: Machine,
     pub body: Body,
-    /// Lines of a body that may turn out to be no event stream, and their offsets.
-    kept: Vec<(Vec<u8>, u64)>,
+    /// Lines, each with an LF behind it, of a body that may turn out to be no event stream; the offset of the first.
+    kept: Vec<u8>,
+    kept_offset: u64,
     kept_over: bool,
     late_events: u64,
 }
@@ -56,7 +57,7 @@ const TAPE_NODES: usize = 1 << 16;
 fn with_tape<T>(work: impl FnOnce(&mut Tape) -> T) -> T {
     let mut tape = TAPE.take();
     let result = work(&mut tape);
-    if tape.nodes().len() <= TAPE_NODES {
+    if tape.room() <= TAPE_NODES {
         TAPE.set(tape);
     }
     result
@@ -77,6 +78,7 @@ impl Stream {
                 shapes: Shapes::default(),
             },
             kept: Vec::new(),
+            kept_offset: 0,
             kept_over: false,
             late_events: 0,
         }
@@ -111,7 +113,7 @@ impl Stream {
                 Item::ErrorField { value, offset } => self.body.error_field(value, offset),
                 Item::RawLine { line, offset } => {
                     let line = line.to_vec();
-                    self.raw_line(line, offset);
+                    self.raw_line(&line, offset);
                 }
                 Item::Oversize { offset } => {
                     if !self.body.done_seen {
@@ -186,15 +188,19 @@ impl Stream {
     // Bodies that are no event stream
 
     /// A line that is no field. Between events it may be an error; before any it may be the body.
-    fn raw_line(&mut self, line: Vec<u8>, offset: u64) {
+    fn raw_line(&mut self, line: &[u8], offset: u64) {
         if self.body.done_seen || self.kept_over {
             self.machine.raw_kept = 0;
-        } else if self.take_line(&line, offset) {
+        } else if self.take_line(line, offset) {
             self.machine.raw_kept = self.machine.raw_kept.saturating_sub(line.len());
         } else if self.machine.data_seen() {
             self.machine.raw_kept = 0;
         } else {
-            self.kept.push((line, offset));
+            if self.kept.is_empty() {
+                self.kept_offset = offset;
+            }
+            self.kept.extend_from_slice(line);
+            self.kept.push(b'\n');
         }
     }
 
@@ -315,11 +321,12 @@ impl Stream {
             }
             return;
         }
-        let mut kept = std::mem::take(&mut self.kept);
-        kept.extend(line.map(|line| (line, offset)));
-        let first = kept.first().map_or(offset, |(_, offset)| *offset);
-        let lines: Vec<&[u8]> = kept.iter().map(|(line, _)| line.as_slice()).collect();
-        let body = lines.join(&b'\n');
+        let mut body = std::mem::take(&mut self.kept);
+        let first = if body.is_empty() { offset } else { self.kept_offset };
+        match line {
+            Some(line) => body.extend(line),
+            None => body.truncate(body.len() - 1),
+        }
         if !self.body.take_body(&body, first) {
             self.body.refuse_body(&body, first);
         }

@@ -72,7 +72,7 @@ impl Text {
     #[inline]
     pub fn add_plain(&mut self, fragment: &str, ledger: &mut Ledger) -> bool {
         if self.half.is_some() {
-            return fragment.is_empty() || self.add_raw(&[(fragment, 1)], ledger);
+            return fragment.is_empty() || self.add_pieces(ledger, |text, _| text.push(Piece::Run(fragment)));
         }
         if !ledger.room(fragment.len(), 0) {
             return false;
@@ -90,15 +90,28 @@ impl Text {
 
     /// Appends raw JSON strings, each as often as it says, as one fragment.
     pub fn add_raw(&mut self, fragments: &[(&str, usize)], ledger: &mut Ledger) -> bool {
-        let (length, half, nbytes) = (self.buffer.len(), self.half, self.nbytes());
-        let mut lone = 0;
-        for &(raw, times) in fragments {
-            for _ in 0..times {
-                unescape(raw, |piece| lone += self.push(piece));
+        self.add_pieces(ledger, |text, room| {
+            let mut lone = 0;
+            for &(raw, times) in fragments {
+                for _ in 0..times {
+                    if text.nbytes() > room {
+                        break; // it will not fit: no need to spell out the rest
+                    }
+                    unescape(raw, |piece| lone += text.push(piece));
+                }
             }
-        }
+            lone
+        })
+    }
+
+    /// Appends what `pieces` pushes, told how long the text may become; it gives the halves that turned out to be alone.
+    fn add_pieces(&mut self, ledger: &mut Ledger, pieces: impl FnOnce(&mut Self, usize) -> usize) -> bool {
+        let (length, half, nbytes) = (self.buffer.len(), self.half, self.nbytes());
+        let room = ledger.limits.max_retained_bytes.saturating_sub(ledger.retained).saturating_add(nbytes);
+        let lone = pieces(self, room);
         if !ledger.room(self.nbytes(), nbytes) {
             self.buffer.truncate(length);
+            self.buffer.shrink_to(length);
             self.half = half;
             return false;
         }
