@@ -53,10 +53,9 @@ class Limits:
         for name, value in vars(self).items():
             if isinstance(value, bool) or not isinstance(value, int):
                 raise TypeError(f"{name} must be an int, not {type(value).__name__}")
-            if name == "max_depth" and value > DEEPEST:
-                raise ValueError(f"max_depth must be between 1 and {DEEPEST}, not {value}")
-            if not 1 <= value <= 2**62:
-                raise ValueError(f"{name} must be between 1 and 2**62, not {value}")
+            largest, shown = (DEEPEST, str(DEEPEST)) if name == "max_depth" else (2**62, "2**62")
+            if not 1 <= value <= largest:
+                raise ValueError(f"{name} must be between 1 and {shown}, not {value}")
 
 
 class Diagnostic(NamedTuple):
