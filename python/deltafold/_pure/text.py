@@ -11,7 +11,7 @@ from typing import Any
 from .json import clean
 from .ledger import Ledger
 
-LOOSE = 64  # a short str costs 50 bytes, so many fragments are joined
+LOOSE = 256  # a short str costs 50 bytes, so many fragments are joined
 
 
 class Text:
