@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
+import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -329,6 +332,43 @@ def test_in_starlette(backend: Backend, path: str, text: str) -> None:
     [response] = told
     assert response.accumulator is not None
     assert (response.accumulator.text(), response.accumulator.complete) == (text, True)
+
+
+def test_a_client_that_leaves_a_real_server(backend: Backend) -> None:
+    told: list[TappedResponse] = []
+
+    async def answer(request: Any) -> StreamingResponse:
+        async def pieces() -> Any:
+            yield PIECES[0]
+            await asyncio.sleep(30)  # until the client has left
+
+        return StreamingResponse(pieces(), media_type="text/event-stream")
+
+    tap = Middleware(TapMiddleware, on_close=told.append, accumulator=backend.ChatCompletionAccumulator)
+    app = Starlette(routes=[Route("/", answer)], middleware=[tap])
+
+    async def main() -> None:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", lifespan="off"))
+        server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            serving = asyncio.create_task(server.serve(sockets=[listening]))
+            while not server.started:
+                await asyncio.sleep(0.005)
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            await reader.readuntil(PIECES[0])
+            writer.close()
+            for _ in range(1000):
+                if told:
+                    break
+                await asyncio.sleep(0.01)
+            server.should_exit = True
+            await asyncio.wait_for(serving, 30)
+
+    asyncio.run(main())
+    [response] = told
+    assert response.accumulator is not None
+    assert (response.accumulator.close_reason, response.accumulator.text()) == ("client-disconnect", "Hel")
 
 
 def test_a_file_that_starlette_sends_itself(backend: Backend) -> None:

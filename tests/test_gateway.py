@@ -333,6 +333,61 @@ def test_an_upstream_that_breaks_off_after_done(gateway: ModuleType) -> None:
     in_house(gateway, {"": Play(TEXT, cut=len(TEXT))}, visit)
 
 
+def test_an_upstream_that_never_ends(gateway: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "LONGEST_STREAM", 0.1)
+
+    async def visit(built: House) -> None:
+        async with built.client() as client:
+            texts: list[str] = []
+            stream = await client.chat.completions.create(model="fast", messages=QUESTION, stream=True)
+            with pytest.raises(openai.APIError, match="the upstream broke off"):
+                await hear(stream, texts)
+        entry = await built.entry()
+        assert (entry["close_reason"], entry["complete"]) == ("timeout", False)
+        assert "".join(texts) == entry["result"]["choices"][0]["message"]["content"]
+        await until(lambda: built.upstream.left == 1)
+
+    in_house(gateway, {"": Play(TEXT, rate=5)}, visit)
+
+
+def test_an_answer_that_is_too_large(gateway: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "LARGEST_ANSWER", 1000)
+
+    async def visit(built: House) -> None:
+        async with httpx.AsyncClient(base_url=built.base_url, trust_env=False) as client:
+            got = await client.post("/v1/chat/completions", json={"model": "m"})
+        assert (got.status_code, got.json()["error"]["message"]) == (502, "the upstream's answer is too large")
+        assert (await built.entry())["close_reason"] == "too-large"
+
+    in_house(gateway, {"": Play(b" " * 5000, piece_bytes=500, content_type="application/json")}, visit)
+
+
+def test_a_request_that_does_not_come(gateway: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "LONGEST_REQUEST", 0.05)
+
+    async def visit(built: House) -> None:
+        async def slow() -> AsyncIterator[bytes]:
+            yield b"{"
+            await asyncio.sleep(1)
+
+        async with httpx.AsyncClient(base_url=built.base_url, trust_env=False) as client:
+            got = await client.post("/v1/chat/completions", content=slow())
+        assert got.status_code == 408
+
+    in_house(gateway, {}, visit)
+
+
+def test_a_request_that_is_too_large(gateway: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "LARGEST_REQUEST", 1000)
+
+    async def visit(built: House) -> None:
+        async with httpx.AsyncClient(base_url=built.base_url, trust_env=False) as client:
+            got = await client.post("/v1/chat/completions", json={"model": "m" * 2000})
+        assert (got.status_code, built.upstream.requests) == (400, [])
+
+    in_house(gateway, {}, visit)
+
+
 def test_an_upstream_that_is_not_there(gateway: ModuleType) -> None:
     async def main() -> None:
         async with house(gateway, {}) as built:

@@ -163,6 +163,24 @@ def test_close_before_the_first_piece_and_twice(backend: Backend) -> None:
     assert list(pieces) == []
 
 
+def test_close_with_a_word_of_ones_own(backend: Backend) -> None:
+    async def main() -> None:
+        acc = backend.ChatCompletionAccumulator()
+        await atap(AsyncSource(PIECES), acc).aclose("timeout")
+        assert acc.close_reason == "timeout"
+
+    acc = backend.ChatCompletionAccumulator()
+    pieces = tap(PIECES, acc)
+    pieces.close("budget")
+    assert acc.close_reason == "budget"
+    acc = backend.ChatCompletionAccumulator()
+    pieces = tap(PIECES, acc)
+    list(pieces)
+    pieces.close("budget")
+    assert acc.close_reason == "eof", "the stream had ended before"
+    asyncio.run(main())
+
+
 def test_aclose_before_the_first_piece_and_twice(backend: Backend) -> None:
     async def main() -> None:
         acc, closed, source = backend.ChatCompletionAccumulator(), [], AsyncSource(PIECES)

@@ -10,6 +10,7 @@ connection; never half an event and an orderly end. Each request becomes one lin
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -21,7 +22,7 @@ from typing import Any
 import httpx
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -32,6 +33,8 @@ PATH = "/v1/chat/completions"
 LARGEST_REQUEST = 16 * 1024 * 1024  # bytes
 LARGEST_ANSWER = 64 * 1024 * 1024  # bytes of an answer that is no stream
 TIMEOUT = httpx.Timeout(10, read=120)  # seconds; read: of silence
+LONGEST_REQUEST = 60.0  # seconds for the client to send it
+LONGEST_STREAM = 3600.0  # seconds, whatever still comes
 BROKEN_OFF = {"error": {"message": "the upstream broke off", "type": "upstream_error", "code": "upstream_cut"}}
 
 Entry = dict[str, Any]
@@ -69,7 +72,10 @@ class Gateway:
 
     async def answer(self, request: Request) -> Response:
         arrived = time.perf_counter()
-        body = await read_request(request)
+        try:
+            body = await asyncio.wait_for(read_request(request), LONGEST_REQUEST)
+        except (asyncio.TimeoutError, ClientDisconnect):
+            return refusal(408, "the request did not come")
         if body is None:
             return refusal(400, "the request is no JSON object, or too large")
         asked = body.get("model")
@@ -119,11 +125,16 @@ class Relay(StreamingResponse):
             await self.upstream.aclose()
 
     async def relayed(self) -> AsyncIterator[bytes]:
+        end = time.monotonic() + LONGEST_STREAM
         try:
             async for piece in self.pieces:
                 ready = self.relay.feed(piece)
                 if ready:
                     yield ready
+                if time.monotonic() > end and not self.acc.done_seen:
+                    await self.pieces.aclose("timeout")
+                    yield self.broken_off()
+                    return
         except httpx.HTTPError:
             if not self.acc.done_seen:
                 yield self.broken_off()
@@ -135,8 +146,12 @@ class Relay(StreamingResponse):
     def broken_off(self) -> bytes:
         event = self.relay.inject(b"data: " + json.dumps(BROKEN_OFF).encode() + b"\n\n")
         if not event:
-            raise ConnectionAbortedError("the upstream broke off in the middle of an event")
+            raise BrokenOff("the upstream broke off in the middle of an event")
         return event
+
+
+class BrokenOff(Exception):
+    """Makes the server break the connection to the client."""
 
 
 async def whole_answer(upstream: httpx.Response, pieces: Any, alias: str | None) -> Response:
@@ -147,6 +162,7 @@ async def whole_answer(upstream: httpx.Response, pieces: Any, alias: str | None)
             async for piece in pieces:
                 body += piece
                 if len(body) > LARGEST_ANSWER:
+                    await pieces.aclose("too-large")
                     return refusal(502, "the upstream's answer is too large")
     except httpx.HTTPError:
         return refusal(502, "the upstream broke off")

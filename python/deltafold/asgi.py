@@ -19,7 +19,7 @@ from typing import Any
 
 from ._backend import ChatCompletionAccumulator
 from ._errors import escape
-from .tap import Clock, Observer, Stopwatch, Timing, reason, report
+from .tap import Clock, Observer, Stopwatch, Timing, end_of, report
 
 __all__ = ["TapMiddleware", "TappedResponse"]
 
@@ -103,7 +103,7 @@ class TapMiddleware:
         try:
             await self.app(scope, exchange.receive, exchange.send)
         except BaseException as error:
-            end = reason(error)
+            end = end_of(error)
             raise
         finally:
             exchange.finish(end)

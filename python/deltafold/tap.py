@@ -6,6 +6,7 @@ Whoever consumes a tap decides how the stream ends, and each way has its ``close
     the source raises                                                   ``error``
     the consumer calls ``close()`` or ``aclose()``, is cancelled while
     it waits, or lets the tap go before the end (the client is gone)    ``client-disconnect``
+    the consumer calls ``close(reason)`` or ``aclose(reason)``          that reason
     one of these, but a piece could not be fed                          ``observer-error``
 
 No fault of the observer reaches the stream: what the accumulator, the clock or ``on_close`` raises is logged once, by the
@@ -300,16 +301,20 @@ class Tap(_Tapped, Generic[T]):
         try:
             piece = next(self._iterator)
         except BaseException as error:
-            self._observer.finish(reason(error))
+            self._observer.finish(end_of(error))
             raise
         self._observer.feed(piece)
         return piece
 
-    def close(self) -> None:
-        """Ends the stream: closes the accumulator, then the source. A second call does nothing."""
+    def close(self, reason: str = "client-disconnect") -> None:
+        """Ends the stream: closes the accumulator, then the source. A second call does nothing.
+
+        Args:
+            reason: the accumulator's ``close_reason``, unless the stream has ended before.
+        """
         iterator, iterable = self._iterator, self._iterable
         self._iterator = self._iterable = None
-        self._observer.finish("client-disconnect")
+        self._observer.finish(reason)
         try:
             close(iterator)
         finally:
@@ -340,16 +345,20 @@ class AsyncTap(_Tapped, Generic[T]):
         try:
             piece = await self._aiterator.__anext__()
         except BaseException as error:
-            self._observer.finish(reason(error))
+            self._observer.finish(end_of(error))
             raise
         self._observer.feed(piece)
         return piece
 
-    async def aclose(self) -> None:
-        """Ends the stream: closes the accumulator, then the source. A second call does nothing."""
+    async def aclose(self, reason: str = "client-disconnect") -> None:
+        """Ends the stream: closes the accumulator, then the source. A second call does nothing.
+
+        Args:
+            reason: the accumulator's ``close_reason``, unless the stream has ended before.
+        """
         aiterator, aiterable = self._aiterator, self._aiterable
         self._aiterator = self._aiterable = None
-        self._observer.finish("client-disconnect")
+        self._observer.finish(reason)
         try:
             await aclose(aiterator)
         finally:
@@ -362,7 +371,7 @@ class AsyncTap(_Tapped, Generic[T]):
             self._observer.finish("client-disconnect")
 
 
-def reason(error: BaseException) -> str:
+def end_of(error: BaseException) -> str:
     """The ``close_reason`` for what came out of a source."""
     if isinstance(error, (StopIteration, StopAsyncIteration)):
         return "eof"
