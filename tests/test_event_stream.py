@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -206,6 +207,18 @@ def test_over_a_source(backend: Backend) -> None:
 
     assert squeezed(list(EventStream(backend.ChatCompletionAccumulator()).over(pieces))) == expected
     assert squeezed(asyncio.run(collected())) == expected
+
+
+def test_an_accumulator_that_was_closed_or_fed_by_others(backend: Backend) -> None:
+    accumulator = backend.ChatCompletionAccumulator()
+    stream = EventStream(weakref.proxy(accumulator))  # so that an accumulator can keep its own stream of events
+    assert stream.feed(sse(chunk({"content": "a"}))) == [TextDelta(0, "a")]
+    accumulator.feed(sse(chunk({"content": "b"})))
+    assert stream.feed(sse(chunk({"content": "c"}))) == [TextDelta(0, "bc")]
+    accumulator.feed(sse(chunk({"content": "d"}, finish_reason="stop")).rstrip())
+    accumulator.close("timeout")
+    assert stream.close() == [TextDelta(0, "d"), Finish(0, "stop"), TextDone(0, "abcd"), NO_USAGE, Done(True)]
+    assert accumulator.close_reason == "timeout"
 
 
 def test_one_piece_brings_its_own_deltas(backend: Backend) -> None:

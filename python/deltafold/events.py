@@ -251,7 +251,8 @@ class EventStream:
 
     def close(self, reason: str = "eof") -> list[Event]:
         """Ends the stream: the last events, ``Done`` behind them. A second call gives none."""
-        events = self._told(self.accumulator.close(reason) & ~ERROR)  # the end tells it
+        self.accumulator.close(reason)
+        events = self._told(OF_CHOICES | USAGE)  # whatever the last event brought, and whoever closed it
         return events if self._ended else events + self._end()
 
     def over(self, pieces: Iterable[bytes | bytearray | memoryview]) -> Iterator[Event]:
