@@ -572,11 +572,12 @@ def test_result_is_fresh(backend: Backend) -> None:
     first["choices"][0]["message"]["images"][0]["b"].append(2)
     first["choices"][0]["seeds"].append(2)
     first["more"]["a"][0].append(2)
+    first["more"]["b"][0]["c"] = 2
     second = accumulator.result()
     assert second["choices"][0]["message"]["extra"] == {"a": [1]}
     assert second["choices"][0]["message"]["images"] == [{"index": 0, "b": [1]}]
     assert second["choices"][0]["seeds"] == [1]
-    assert second["more"] == {"a": [[1]]}
+    assert second["more"] == {"a": [[1]], "b": [{"c": 1}]}
 
 
 @pytest.mark.parametrize("n", [2, 0, True, 1.0, "1"])

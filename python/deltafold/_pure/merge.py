@@ -124,7 +124,7 @@ class Completion:
 
     def build(self) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        usage, source = choose(self.usage, self.choice_usage, self.groq_usage)
+        usage, _ = choose(self.usage, self.choice_usage, self.groq_usage)
         for name in TOP:
             if name == "object":
                 result[name] = "chat.completion"
@@ -134,7 +134,7 @@ class Completion:
                 if self.created.came:
                     result[name] = self.created.value
             elif name == "usage":
-                if source != "none" or usage is not None or self.usage.null:
+                if usage is not None or self.usage.null:
                     result[name] = usage
             elif name in self.head:
                 result[name] = self.head[name].build()

@@ -36,19 +36,17 @@ class First:
         self.value: str | None = None
         self.nbytes = 0
 
-    def put(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> bool:
-        """True when a string that is not empty was taken."""
+    def put(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> None:
         if value is not None and not isinstance(value, str):
             ledger.note("ignored-value")
-            return False
+            return
         if self.nbytes and (not value and (value is None or self.value is not None) or self.value and not self.last):
-            return False
+            return
         nbytes = len(place[1].encode()) + chunk.size(value, place)
         if not ledger.room(nbytes - self.nbytes):
-            return False
+            return
         self.nbytes = nbytes
         self.value = cleaned(value, ledger)
-        return bool(value)
 
     def build(self) -> str | None:
         return self.value
