@@ -14,7 +14,7 @@ itself (``_on_lines``): the line ends between them are white space between two t
 
 The frame is decoded with ``surrogateescape``, so that ill-formed UTF-8 comes out as it went in.
 
-A blank line's CR ends its frame at once; an LF behind it shares the frame's fate (``_dropped``). A frame that
+A blank line's CR ends its frame at once; an LF that the next piece brings shares the frame's fate (``_dropped``). A frame that
 passes the limit, or ends without its blank line and is no JSON, goes out as it is.
 
 Injected events wait until what was sent ends between frames. While a frame is held, it does.
@@ -255,10 +255,11 @@ class StreamFilter:
                     sink.same(at, at + 1)
                 return at + 1
         if byte in (LF, CR):
-            sink.same(at, at + 1)
-            self._swallow, self._dropped = byte == CR, False
+            end, _ = line_end(piece, at)
+            sink.same(at, end)
+            self._swallow, self._dropped = piece[end - 1] == CR, False
             self._boundary(sink)
-            return at + 1
+            return end
         head = piece[at : at + HEAD]
         if not self._holds:
             self._place, self._between = PASSING, False
@@ -304,7 +305,9 @@ class StreamFilter:
         self._held.clear()
         self._place, self._dropped = BETWEEN, True
         try:
-            changed = self._rewrite(frame) if len(frame) <= self._limit else frame
+            # whether the LF of a last CR LF is there is a matter of cuts
+            small = len(frame) - frame.endswith(b"\r\n") <= self._limit
+            changed = self._rewrite(frame) if small else frame
         except BaseException:
             self._left = sink.piece[end:]
             self._between = True
@@ -327,11 +330,11 @@ class StreamFilter:
                 if byte == LF:
                     at += 1
                     continue
-            if self._blank and byte in (LF, CR):
-                self._swallow = byte == CR
-                return at + 1, True
+            ends = self._blank and byte in (LF, CR)
             at, self._blank = line_end(piece, at)
             self._swallow = self._blank and piece[at - 1] == CR
+            if ends:
+                return at, True
         return at, False
 
     def _boundary(self, sink: Sink) -> None:
@@ -388,7 +391,9 @@ class StreamFilter:
     def _member_edits(self, data: str, start: int) -> list[Edit]:
         edits: list[Edit] = []
         members = json.pairs(data, start)
-        usage = max((place for place, member in enumerate(members) if member[0] == "usage"), default=None)
+        usage = None
+        if self._set_usage is not None:
+            usage = max((place for place, member in enumerate(members) if member[0] == "usage"), default=None)
         removed = set()
         for place, (name, _, at, end) in enumerate(members):
             inside = self._strip.get(name, {})
@@ -459,7 +464,7 @@ def line_end(piece: bytes, at: int) -> tuple[int, bool]:
     """The end of the line end that comes next, or of the piece; whether it is the former."""
     lf = piece.find(b"\n", at)
     cr = piece.find(b"\r", at, len(piece) if lf < 0 else lf)
-    end = lf if cr < 0 else cr
+    end = cr if 0 <= cr != lf - 1 else lf
     return (len(piece), False) if end < 0 else (end + 1, True)
 
 
@@ -544,6 +549,8 @@ def strip_inside(data: str, at: int, names: Names) -> list[Edit]:
 
 def removals(spans: list[Span], removed: set[int]) -> list[Edit]:
     """The edits that remove some of an object's members or an array's entries, each with one comma."""
+    if not removed:
+        return []
     kept = next((place for place in range(len(spans)) if place not in removed), len(spans))
     edits = []
     for place in sorted(removed):

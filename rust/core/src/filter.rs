@@ -12,7 +12,7 @@
 //! between them is not touched. A span of the data lies on one or more `data` lines, and is edited on each by itself
 //! ([`on_lines`]): the line ends between them are white space between two tokens, as no JSON token holds one.
 //!
-//! A blank line's CR ends its frame at once; an LF behind it shares the frame's fate (`dropped`). A frame that
+//! A blank line's CR ends its frame at once; an LF that the next piece brings shares the frame's fate (`dropped`). A frame that
 //! passes the limit, or ends without its blank line and is no JSON, goes out as it is.
 //!
 //! # The fast path
@@ -300,10 +300,11 @@ impl Filter {
             return at + 1;
         }
         if matches!(byte, b'\n' | b'\r') {
-            self.pass(piece, at, at + 1);
-            (self.swallow, self.dropped) = (byte == b'\r', false);
+            let (end, _) = line_end(piece, at);
+            self.pass(piece, at, end);
+            (self.swallow, self.dropped) = (piece[end - 1] == b'\r', false);
             self.boundary(piece);
-            return at + 1;
+            return end;
         }
         let head = &piece[at..piece.len().min(at + HEAD)];
         if !self.holds {
@@ -364,7 +365,7 @@ impl Filter {
             &held
         };
         (self.place, self.dropped) = (Place::Between, true);
-        let small = frame.len() <= self.limits.max_event_bytes;
+        let small = counted(frame) <= self.limits.max_event_bytes;
         let change = if small { self.rewrite(frame, true, calls) } else { Ok(Change::Same) };
         match &change {
             Ok(Change::Same) if whole => self.pass(piece, at, end),
@@ -390,12 +391,12 @@ impl Filter {
                 at += 1;
                 continue;
             }
-            if self.blank && matches!(byte, b'\n' | b'\r') {
-                self.swallow = byte == b'\r';
-                return (at + 1, true);
-            }
+            let ends = self.blank && matches!(byte, b'\n' | b'\r');
             (at, self.blank) = line_end(piece, at);
             self.swallow = self.blank && piece[at - 1] == b'\r';
+            if ends {
+                return (at, true);
+            }
         }
         (at, false)
     }
@@ -638,7 +639,7 @@ impl Filter {
         let mut holes = Holes::default();
         let (known, length) = self.shapes.iter().enumerate().find_map(|(known, shape)| {
             let length = shape.as_ref()?.matches(frame, &mut holes)?;
-            (length <= longest).then_some((known, length))
+            (counted(&frame[..length]) <= longest).then_some((known, length))
         })?;
         if let Some(shape) = &self.shapes[known] {
             if shape.same {
@@ -939,12 +940,9 @@ fn data_lines(text: &str) -> (Vec<Line>, bool) {
     let bytes = text.as_bytes();
     let (mut lines, mut at, mut is_error) = (Vec::with_capacity(1), 0, false);
     while at < bytes.len() {
-        let (mut end, ended) = line_end(bytes, at);
-        let value_end = end - usize::from(ended);
-        if ended && bytes[end - 1] == b'\r' && bytes.get(end) == Some(&b'\n') {
-            end += 1;
-        }
-        let line = &text[at..value_end];
+        let (end, _) = line_end(bytes, at);
+        let line = text[at..end].trim_end_matches(['\r', '\n']);
+        let value_end = at + line.len();
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match name {
@@ -1020,7 +1018,16 @@ fn is_field(head: &[u8]) -> bool {
 /// The end of the line end that comes next, or of the piece; whether it is the former.
 #[inline]
 fn line_end(piece: &[u8], at: usize) -> (usize, bool) {
-    memchr2(b'\n', b'\r', &piece[at..]).map_or((piece.len(), false), |found| (at + found + 1, true))
+    memchr2(b'\n', b'\r', &piece[at..]).map_or((piece.len(), false), |found| {
+        let end = at + found + 1;
+        (end + usize::from(piece[end - 1] == b'\r' && piece.get(end) == Some(&b'\n')), true)
+    })
+}
+
+/// The length of a frame as the limit sees it: without the LF of a last CR LF, as whether that is there is a matter of cuts.
+#[inline]
+fn counted(frame: &[u8]) -> usize {
+    frame.len() - usize::from(frame.ends_with(b"\r\n"))
 }
 
 fn reuse(buffer: &mut Vec<u8>) {
@@ -1044,7 +1051,7 @@ mod tests {
 
     fn event(text: &str, created: &str) -> String {
         format!(
-            "data: {{\"created\": {created},\"model\":\"m-1\",\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}], \"p\":\"{text}\"}}\r\n\n"
+            "data: {{\"created\": {created},\"model\":\"m-1\",\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}], \"p\":\"{text}\"}}\r\n\r\n"
         )
     }
 
@@ -1071,7 +1078,7 @@ mod tests {
     fn what_is_sent_of_a_known_shape() {
         let mut filter = filter(&["p", "choices.delta.content"]);
         let want = |created: &str| {
-            format!("data: {{\"created\": {created},\"model\":\"fast\",\"choices\":[{{\"delta\":{{}}}}]}}\r\n\n")
+            format!("data: {{\"created\": {created},\"model\":\"fast\",\"choices\":[{{\"delta\":{{}}}}]}}\r\n\r\n")
         };
         let events = [event("Hi", "17"), event("", "2"), event("you", "3.5")];
         assert_eq!(feed(&mut filter, &events[0]), want("17"));
