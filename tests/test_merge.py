@@ -565,7 +565,10 @@ def test_error_is_no_member_of_the_result(backend: Backend) -> None:
 def test_result_is_fresh(backend: Backend) -> None:
     accumulator = backend.ChatCompletionAccumulator()
     accumulator.feed(
-        sse(chunk({"extra": {"a": [1]}, "images": [{"index": 0, "b": [1]}]}, seeds=[1]), {"more": {"a": [[1]]}})
+        sse(
+            chunk({"extra": {"a": [1]}, "images": [{"index": 0, "b": [1]}]}, seeds=[1]),
+            {"more": {"a": [[1]], "b": [{"c": 1}]}},
+        )
     )
     first = accumulator.result()
     first["choices"][0]["message"]["extra"]["a"].append(2)
