@@ -10,7 +10,7 @@ ifeq ($(CARGO),)
 export DELTAFOLD_TEST_PURE_ONLY := 1
 endif
 
-.PHONY: install test lint format bench bench-check fuzz wheel clean
+.PHONY: install test lint format docs bench bench-check fuzz wheel clean
 .DEFAULT_GOAL := install
 
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find _build rust -name target -prune -o -name '*.rs' -print -o -name '*.toml' -print -o -name '*.py' -print)
@@ -29,19 +29,29 @@ ifneq ($(CARGO),)
 endif
 	$(BIN)/python -m pytest -q $(ARGS)
 
-lint: install  ## changes nothing
+lint: install  ## style, types, workflows; changes nothing
+	$(BIN)/python -m pip install --quiet --group lint
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(BIN)/zizmor --quiet --offline .github
 ifneq ($(CARGO),)
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 endif
 
-format:  ## rewrites the sources as lint wants them
+format: install  ## rewrites the sources as lint wants them
+	$(BIN)/python -m pip install --quiet --group lint
 	$(BIN)/ruff check --quiet --fix .
 	$(BIN)/ruff format --quiet .
 	cargo fmt --all
+
+docs: install  ## the site in site/, without network, warnings being errors
+	$(BIN)/python -m pip install --quiet --group docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir target/doctrees . site
 
 bench: install  ## ratios to other ways of merging, and benches/ratios.svg
 	$(BIN)/python -m pip install --quiet --group bench

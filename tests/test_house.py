@@ -75,3 +75,10 @@ def test_one_place_for_the_version() -> None:
     assert f"## {version[1]}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
     for manifest in ("rust/core/Cargo.toml", "rust/python/Cargo.toml"):
         assert "version.workspace = true" in (ROOT / manifest).read_text("utf-8")
+
+
+def test_a_newcomer_can_guess_the_targets() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):(?!=)", makefile, re.MULTILINE))
+    assert len(targets) <= 10
+    assert targets == set(re.findall(r"^\.PHONY: (.+)", makefile, re.MULTILINE)[0].split())
