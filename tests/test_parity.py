@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import pickle
+import re
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import deltafold
-from conftest import Backend, load
+from conftest import ROOT, Backend, load
 from streams import chunk, sse
 
 EXPORTS = ["ChatCompletionAccumulator", "SSEDecoder", "StreamFilter", "merge", "merge_many"]
@@ -148,3 +151,32 @@ def test_merge_takes_options_by_name_only(backend: Backend) -> None:
         backend.merge()
     with pytest.raises(TypeError):
         backend.merge(7)
+
+
+def declared(path: Path) -> dict[str, str]:
+    """Each public function and method of a module, spelled with its decorators, parameters, defaults and types."""
+    text = re.sub(r"\bPiece\b(?! =)", "bytes | bytearray | memoryview", path.read_text("utf-8"))
+    found: dict[str, str] = {}
+
+    def walk(body: list[ast.stmt], within: str = "") -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef) and node.name in CLASSES:
+                found[node.name] = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+                walk(node.body, f"{node.name}.")
+            elif isinstance(node, ast.FunctionDef) and (within or node.name in EXPORTS):
+                if not node.name.startswith("_") or node.name in ("__init__", "__reduce__"):
+                    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+                    returns = ast.unparse(node.returns) if node.returns else None
+                    found[within + node.name] = f"{decorators} ({ast.unparse(node.args)}) -> {returns}"
+
+    walk(ast.parse(text).body)
+    return found
+
+
+def test_the_stub_declares_what_the_pure_modules_do() -> None:
+    package = ROOT / "python" / "deltafold"
+    pure: dict[str, str] = {}
+    for path in (package / "_pure").glob("*.py"):
+        pure |= declared(path)
+    assert {name.split(".")[0] for name in pure} == set(EXPORTS)
+    assert declared(package / "_rust.pyi") == pure
