@@ -235,6 +235,85 @@ def test_content_into_a_model() -> None:
     assert dumped(ours.get_final_completion()) == dumped(other.get_final_completion())
 
 
+def test_several_choices_into_a_model() -> None:
+    pydantic = peers.load("pydantic")
+
+    class Place(pydantic.BaseModel):
+        city: str
+
+    cities = ["Ulm", "Bonn", "Köln"]
+    chunks = [chunk({"role": "assistant", "content": "", "refusal": None}, index, **NULLS) for index in range(3)]
+    chunks += [chunk({"content": '{"city":"'}, index, **NULLS) for index in range(3)]
+    chunks += [chunk({"content": f'{city}"}}'}, index, **NULLS) for index, city in enumerate(cities)]
+    chunks += [chunk({}, index, finish_reason="stop") for index in range(3)]
+    ours, other = (make(response_format=Place) for make in (ChatCompletionStreamState, theirs))
+    assert events_of(ours, chunks) == events_of(other, chunks)
+    assert [choice.message.parsed.city for choice in ours.get_final_completion().choices] == cities
+    assert dumped(ours.get_final_completion()) == dumped(other.get_final_completion())
+
+
+def test_a_response_format_as_the_api_takes_it_parses_nothing() -> None:
+    chunks = [START, chunk({"content": '{"a":1}'}, **NULLS), chunk({}, finish_reason="stop")]
+    ours, other = (make(response_format={"type": "json_object"}) for make in (ChatCompletionStreamState, theirs))
+    assert events_of(ours, chunks) == events_of(other, chunks)
+    assert ours.get_final_completion().choices[0].message.parsed is None
+    assert dumped(ours.get_final_completion()) == dumped(other.get_final_completion())
+
+
+def test_a_refusal_where_a_model_was_asked_for() -> None:
+    pydantic = peers.load("pydantic")
+
+    class Place(pydantic.BaseModel):
+        city: str
+
+    chunks = [START, *(chunk({"refusal": text}, **NULLS) for text in ("I ", "won't")), chunk({}, finish_reason="stop")]
+    ours, other = (make(response_format=Place) for make in (ChatCompletionStreamState, theirs))
+    assert events_of(ours, chunks) == events_of(other, chunks)
+    assert dumped(ours.get_final_completion()) == dumped(other.get_final_completion())
+
+
+def test_what_does_not_parse_raises_as_theirs() -> None:
+    pydantic = peers.load("pydantic")
+
+    class Place(pydantic.BaseModel):
+        city: str
+
+    chunks = [START, chunk({"content": '{"town":1}'}, **NULLS), chunk({}, finish_reason="stop")]
+    for make in (ChatCompletionStreamState, theirs):
+        with pytest.raises(pydantic.ValidationError):
+            events_of(make(response_format=Place), chunks)
+    cut = [START, calls(fragment(0, '{"q":', id="c", name="look_up", **CALL)), chunk({}, finish_reason="tool_calls")]
+    for make in (ChatCompletionStreamState, theirs):
+        with pytest.raises(ValueError, match="Expecting value"):
+            events_of(make(input_tools=TOOLS), cut)
+
+
+def test_tools_of_several_models() -> None:
+    pydantic, openai = peers.load("pydantic"), peers.load("openai")
+
+    class Query(pydantic.BaseModel):
+        q: int
+
+    class Price(pydantic.BaseModel):
+        ticker: str
+
+    tools = [openai.pydantic_function_tool(Query, name="look_up"), openai.pydantic_function_tool(Price, name="price")]
+    chunks = [
+        START,
+        calls(fragment(0, "", id="c0", name="look_up", **CALL)),
+        *(calls(fragment(0, text)) for text in ('{"q"', ":1}")),
+        calls(fragment(1, "", id="c1", name="price", **CALL)),
+        *(calls(fragment(1, text)) for text in ('{"ticker":', '"AA', 'PL"}')),
+        chunk({}, finish_reason="tool_calls"),
+        usage(),
+    ]
+    ours, other = (make(input_tools=tools) for make in (ChatCompletionStreamState, theirs))
+    assert events_of(ours, chunks) == events_of(other, chunks)
+    parsed = [call.function.parsed_arguments for call in ours.get_final_completion().choices[0].message.tool_calls]
+    assert parsed == [Query(q=1), Price(ticker="AAPL")]
+    assert dumped(ours.get_final_completion()) == dumped(other.get_final_completion())
+
+
 def test_arguments_into_a_model() -> None:
     pydantic, openai = peers.load("pydantic"), peers.load("openai")
 
