@@ -15,10 +15,10 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 PYPROJECT = (ROOT / "pyproject.toml").read_text("utf-8")
 # Each may import only what stands before it.
 ORDER = """
-    _errors _types _objects types _calls _chunks _filtering _pure _rust _backend _merge_chunks _typed
-    _cursors events _events tap unfold openai litellm _otel asgi __init__ cli __main__
+    _errors _types _bodies _objects types _calls _chunks _filtering _pure _rust _backend _merge_chunks _typed
+    _cursors events _events tap unfold openai litellm _otel asgi arrow __init__ cli __main__
 """.split()
-PURE_ORDER = "json sse ledger chunk text tree usage calls message merge stream accumulator filter __init__".split()
+PURE_ORDER = "json sse ledger chunk text tree usage calls message merge stream accumulator bulk filter __init__".split()
 
 
 def imported(path: Path) -> set[str]:

@@ -1,6 +1,6 @@
 # The extension's public names, with the signatures of deltafold._pure.
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NoReturn, final, overload
 
 from ._calls import ToolCall
 from ._errors import DeltafoldError
@@ -90,6 +90,27 @@ class StreamFilter:
     def __reduce__(self) -> NoReturn: ...
 
 def merge(data: Piece | Iterable[Piece], *, limits: Limits | None = None, n: int | None = None) -> dict[str, Any]: ...
+@overload
 def merge_many(
-    bodies: Iterable[Piece], threads: int = 0, *, limits: Limits | None = None, n: int | None = None
+    bodies: Any,
+    threads: int = 0,
+    *,
+    limits: Limits | None = None,
+    n: int | None = None,
+    output: Literal["dict"] = "dict",
 ) -> list[dict[str, Any] | DeltafoldError]: ...
+@overload
+def merge_many(
+    bodies: Any, threads: int = 0, *, limits: Limits | None = None, n: int | None = None, output: Literal["json"]
+) -> list[bytes | DeltafoldError]: ...
+@overload
+def merge_many(
+    bodies: Any, threads: int = 0, *, limits: Limits | None = None, n: int | None = None, output: Literal["arrow"]
+) -> Any: ...
+def _merge_lines(
+    bodies: Iterable[Piece | None],
+    threads: int,
+    limits: Limits | None,
+    n: int | None,
+    path: Sequence[str] | None = None,
+) -> list[tuple[bytes | None, DeltafoldError | str | None, list[Diagnostic]]]: ...

@@ -1,6 +1,8 @@
 """The pure-Python implementation: the readable reference, and the fallback where there is no extension."""
 
-from .accumulator import ChatCompletionAccumulator, merge, merge_many
+from .accumulator import ChatCompletionAccumulator, merge
+from .bulk import _merge_lines as _merge_lines
+from .bulk import merge_many
 from .filter import StreamFilter
 from .sse import SSEDecoder
 

@@ -14,7 +14,7 @@ from .stream import Stream
 from .text import Text
 from .usage import choose
 
-__all__ = ["ChatCompletionAccumulator", "merge", "merge_many"]
+__all__ = ["ChatCompletionAccumulator", "merge"]
 
 Piece = bytes | bytearray | memoryview
 
@@ -267,22 +267,3 @@ def merge(data: Piece | Iterable[Piece], *, limits: Limits | None = None, n: int
     accumulator.close()
     accumulator.raise_for_error()
     return accumulator.result()
-
-
-def merge_many(
-    bodies: Iterable[Piece], threads: int = 0, *, limits: Limits | None = None, n: int | None = None
-) -> list[dict[str, Any] | DeltafoldError]:
-    """Merges many whole responses: for each, in order, its result, or its error with what could be merged as ``partial``.
-
-    Args:
-        threads: how many to use at the most, 0 for one a core. The pure implementation uses one.
-    """
-    if type(threads) is not int or threads < 0:
-        raise ValueError("threads must be 0 or a positive int")
-    results: list[dict[str, Any] | DeltafoldError] = []
-    for body in bodies:
-        try:
-            results.append(merge(body, limits=limits, n=n))
-        except DeltafoldError as error:
-            results.append(error.with_traceback(None))
-    return results

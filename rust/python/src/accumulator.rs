@@ -3,7 +3,7 @@ use crate::chunks::chunk_text;
 use crate::convert::{PythonObjects, parse};
 use crate::input::{Given, as_bytes, limits_of};
 use deltafold_core::accumulator::Accumulator;
-use deltafold_core::ledger::{ErrorKind, Failure, seen};
+use deltafold_core::ledger::{Diagnostic, ErrorKind, Failure, seen};
 use deltafold_core::limits::Limits;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
@@ -178,14 +178,8 @@ impl ChatCompletionAccumulator {
     /// The leniencies that the stream needed, one entry for each kind, in order of first occurrence.
     #[getter]
     fn diagnostics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-        let class = TYPE.import(py, "deltafold._types", "Diagnostic")?;
         let found = self.lock()?.core.diagnostics().to_vec();
-        let list = PyList::empty(py);
-        for diagnostic in found {
-            list.append(class.call1((diagnostic.kind, diagnostic.count, diagnostic.offset))?)?;
-        }
-        Ok(list)
+        diagnostics(py, &found)
     }
 
     /// Bytes, events and chunks so far, and the code points of content, reasoning, refusals and tool arguments.
@@ -329,6 +323,16 @@ pub fn result<'py>(py: Python<'py>, core: &Accumulator) -> PyResult<Bound<'py, P
     let mut objects = PythonObjects::new(py);
     core.write(&mut objects);
     objects.finish()
+}
+
+pub fn diagnostics<'py>(py: Python<'py>, found: &[Diagnostic]) -> PyResult<Bound<'py, PyList>> {
+    static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = TYPE.import(py, "deltafold._types", "Diagnostic")?;
+    let list = PyList::empty(py);
+    for diagnostic in found {
+        list.append(class.call1((diagnostic.kind, diagnostic.count, diagnostic.offset))?)?;
+    }
+    Ok(list)
 }
 
 pub fn exception<'py>(py: Python<'py>, failure: &Failure, core: &Accumulator) -> PyResult<Bound<'py, PyAny>> {

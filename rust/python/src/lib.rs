@@ -16,5 +16,6 @@ fn _rust(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<filter::StreamFilter>()?;
     module.add_function(wrap_pyfunction!(bulk::merge, module)?)?;
     module.add_function(wrap_pyfunction!(bulk::merge_many, module)?)?;
+    module.add_function(wrap_pyfunction!(bulk::_merge_lines, module)?)?;
     Ok(())
 }
