@@ -131,6 +131,12 @@ def test_examples_of_docstrings(name: str) -> None:
         assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test).failed == 0, test.name
 
 
+def test_the_reference_has_every_name() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    names = set(re.findall(r"^\.\. (?:auto\w+|data):: (\w+)$", text, re.MULTILINE))
+    assert names == {name for name in deltafold.__all__ if not name.startswith("__")}
+
+
 def commands() -> list[Any]:
     """Each command of a block of shell, once for each page."""
     found: dict[tuple[str, str], None] = {}
