@@ -134,6 +134,16 @@ def short(outcome: Outcome) -> list[tuple[Any, ...]]:
             id="two objects, the first without id",
         ),
         pytest.param(
+            [
+                call(0, name="f", arguments=" \n"),
+                call(0, arguments='\t{"a":1}\n'),
+                call(0, name="f", arguments='{"a":2}'),
+            ],
+            [(None, "f", ' \n\t{"a":1}\n'), (None, "f", '{"a":2}')],
+            {"reused-call-index": 1},
+            id="white space around a whole object",
+        ),
+        pytest.param(
             [call(0, name="f", arguments='{"a":1'), call(0, name="f", arguments='{"a":2}')],
             [(None, "f", '{"a":1{"a":2}')],
             {},

@@ -26,11 +26,12 @@ from .tree import DELTA, Members, valid_index
 class Arguments:
     """The joined arguments (or input) of a call; knows whether they are a whole object."""
 
-    __slots__ = ("_braced", "_depth", "_escaped", "_in_string", "length", "text")
+    __slots__ = ("_begun", "_braced", "_depth", "_escaped", "_in_string", "length", "text")
 
     def __init__(self) -> None:
         self.text = Text()
         self.length = 0  # characters so far, kept or not
+        self._begun = False  # more than white space came
         self._braced = False
         self._depth = 0
         self._in_string = False
@@ -49,7 +50,7 @@ class Arguments:
         if self.bare and fragment[0] == "{":
             if keep and not self._restart(fragment, ledger):
                 return False
-            self.length, self._braced, self._depth = 0, False, 0
+            self.length, self._begun, self._braced, self._depth = 0, False, False, 0
         elif keep and not self.text.add(fragment, ledger):
             return False
         self._follow(fragment)
@@ -78,8 +79,9 @@ class Arguments:
         return True
 
     def _follow(self, fragment: str) -> None:
-        if not self.length:
-            self._braced = fragment[0] == "{"
+        if not self._begun:
+            start = fragment.lstrip(" \t\n\r")
+            self._begun, self._braced = start != "", start[:1] == "{"
         self.length += len(fragment)
         if not self._braced:
             return

@@ -25,6 +25,8 @@ pub(crate) struct Arguments {
     pub text: Text,
     /// Bytes so far, kept or not.
     pub length: usize,
+    /// More than white space came.
+    begun: bool,
     braced: bool,
     depth: isize,
     in_string: bool,
@@ -110,6 +112,7 @@ impl Arguments {
 
     fn reset(&mut self) {
         self.length = 0;
+        self.begun = false;
         self.braced = false;
         self.depth = 0;
     }
@@ -124,8 +127,11 @@ impl Arguments {
 
     /// Follows the braces through text that was appended.
     fn follow(&mut self, fragment: &[u8]) {
-        if self.length == 0 {
-            self.braced = fragment.first() == Some(&b'{');
+        if !self.begun
+            && let Some(&first) = fragment.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
+        {
+            self.begun = true;
+            self.braced = first == b'{';
         }
         self.length += fragment.len();
         if !self.braced {
