@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import typing
 import warnings
 from typing import Any
 
@@ -144,6 +145,54 @@ def test_litellm_chunks(backend: Backend) -> None:
     assert [(c.id, c.name, c.arguments) for c in accumulator.tool_calls()] == [("call_0", "look_up", '{"q":"1"}')]
     assert accumulator.text(1) == "other"
     assert result["usage"]["total_tokens"] == 7
+
+
+def test_models_that_write_themselves_in_their_own_way(backend: Backend) -> None:
+    """Whatever a model's own rules are, what counts is its model_dump."""
+    pydantic = peers.load("pydantic")
+
+    class Base(pydantic.BaseModel):
+        choices: list[dict[str, Any]] = pydantic.Field(default_factory=lambda: [chunk({"content": "a"})["choices"][0]])
+        model: str = "default"
+        secret: str = "s"
+
+    class Serialized(Base):
+        @pydantic.field_serializer("model")
+        def shout(self, value: str) -> str:
+            return value.upper()
+
+    class Whole(Base):
+        @pydantic.model_serializer
+        def write(self) -> dict[str, Any]:
+            return {"choices": self.choices, "model": "whole"}
+
+    class Computed(Base):
+        @pydantic.computed_field  # type: ignore[prop-decorator]
+        @property
+        def system_fingerprint(self) -> str:
+            return "fp"
+
+    class Excluded(Base):
+        secret: str = pydantic.Field(default="s", exclude=True)
+
+    class Aliased(Base):
+        model_config = pydantic.ConfigDict(serialize_by_alias=True)
+        secret: str = pydantic.Field(default="s", serialization_alias="told")
+
+    class Annotated(Base):
+        model: typing.Annotated[str, pydantic.PlainSerializer(lambda value: value[::-1])] = "default"
+
+    class Replaced(Base):
+        def model_dump(self, **_: Any) -> dict[str, Any]:
+            return {"choices": self.choices, "model": "replaced"}
+
+    for kind in (Base, Serialized, Whole, Computed, Excluded, Aliased, Annotated, Replaced):
+        for values in ({"model": "abc", "secret": "x"}, {"model": "abc"}):
+            value = kind(choices=[chunk({"content": "a"})["choices"][0]], **values)
+            of_object, of_dump = backend.ChatCompletionAccumulator(), backend.ChatCompletionAccumulator()
+            of_object.feed_chunk(value)
+            of_dump.feed_chunk(value.model_dump(exclude_unset=True))
+            assert of_object.result_json() == of_dump.result_json(), kind
 
 
 @pytest.mark.filterwarnings("ignore:.*ReadOnly:UserWarning")

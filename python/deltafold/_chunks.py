@@ -86,7 +86,9 @@ def is_plain_model(kind: type) -> bool:
         return False
     if decorators.field_serializers or decorators.model_serializers or decorators.computed_fields:
         return False
-    return not any(field.exclude or field.metadata for field in fields.values())
+    if getattr(kind, "model_config", {}).get("serialize_by_alias"):
+        return False
+    return not any(field.exclude or getattr(field, "exclude_if", None) or field.metadata for field in fields.values())
 
 
 class Envelope:
