@@ -154,7 +154,7 @@ def test_merge_takes_options_by_name_only(backend: Backend) -> None:
 
 
 def declared(path: Path) -> dict[str, str]:
-    """Each public function and method of a module, spelled with its decorators, parameters, defaults and types."""
+    """Each public function and method of a module, spelled with its decorators, parameters, defaults and types, all overloads."""
     text = re.sub(r"\bPiece\b(?! =)", "bytes | bytearray | memoryview", path.read_text("utf-8"))
     found: dict[str, str] = {}
 
@@ -167,7 +167,9 @@ def declared(path: Path) -> dict[str, str]:
                 if not node.name.startswith("_") or node.name in ("__init__", "__reduce__"):
                     decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
                     returns = ast.unparse(node.returns) if node.returns else None
-                    found[within + node.name] = f"{decorators} ({ast.unparse(node.args)}) -> {returns}"
+                    if "overload" in (before := found.get(within + node.name, "")) and "overload" not in decorators:
+                        continue  # the body behind the overloads
+                    found[within + node.name] = f"{before}{decorators} ({ast.unparse(node.args)}) -> {returns}\n"
 
     walk(ast.parse(text).body)
     return found

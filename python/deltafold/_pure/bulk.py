@@ -9,10 +9,11 @@ from .._bodies import rows, strings
 from .._errors import DeltafoldError
 from .._types import Diagnostic, Limits
 from . import json
-from .accumulator import ChatCompletionAccumulator, Piece
+from .accumulator import ChatCompletionAccumulator
 
 __all__ = ["merge_many"]
 
+Piece = bytes | bytearray | memoryview
 OUTPUTS = ("dict", "json", "arrow")
 
 
