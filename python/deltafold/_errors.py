@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-__all__ = ["BadJson", "DeltafoldError", "InternalError", "LimitExceeded", "NotSse", "Truncated", "UpstreamError", "escape"]
+__all__ = [
+    "BadJson",
+    "DeltafoldError",
+    "InternalError",
+    "LimitExceeded",
+    "NotSse",
+    "Truncated",
+    "UpstreamError",
+    "escape",
+]
 
 SHOWN = 200  # characters of upstream text in a message, a repr or a log line
 
@@ -92,7 +101,5 @@ class InternalError(DeltafoldError):
 def escape(text: str, limit: int = SHOWN) -> str:
     """``text`` for a log line or a terminal: controls, bidi marks and other invisible characters as ``\\x..``, ``\\u....``;
     cut to ``limit`` characters of the input with ``…`` behind."""
-    shown = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:limit]
-    )
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:limit])
     return shown + "…" if len(text) > limit else shown
