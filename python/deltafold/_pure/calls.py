@@ -53,7 +53,7 @@ class Arguments:
             self.length, self._begun, self._braced, self._depth = 0, False, False, 0
         elif keep and not self.text.add(fragment, ledger):
             return False
-        self._follow(fragment)
+        self.follow(fragment)
         return keep
 
     @property
@@ -78,7 +78,8 @@ class Arguments:
         self.text = text
         return True
 
-    def _follow(self, fragment: str) -> None:
+    def follow(self, fragment: str) -> None:
+        """Follows the braces through text that was appended."""
         if not self._begun:
             start = fragment.lstrip(" \t\n\r")
             self._begun, self._braced = start != "", start[:1] == "{"
@@ -335,6 +336,20 @@ class Calls:
     def _point(self, index: int | None, call: Call, ledger: Ledger) -> None:
         if index is not None and index not in self._by_index and len(self._by_index) < ledger.limits.max_tool_calls:
             self._by_index[index] = call
+
+    def settled(self, fragment: dict[str, Any]) -> Call | None:
+        """The call of a fragment, if finding it changes nothing and depends on no text: by an index that is known, and by
+        an id that is known or neither id nor name."""
+        index = valid_index(fragment.get("index"))
+        call = None if index is None else self._by_index.get(index)
+        id = fragment.get("id")
+        if call is None or not (id is None or isinstance(id, str)):
+            return None
+        if id:
+            call = self._by_id.get(id)
+        elif opening(fragment)[0]:
+            return None
+        return call if call is not None and call.kept else None
 
     def sorted(self) -> list[Call]:
         """The calls of the result: by index, a call without one by the number of calls opened before it."""

@@ -37,20 +37,25 @@ class Chunk:
             return 4
         if value is False:
             return 5
+        if type(value) is int and 0 < value < 10**18:
+            return len(str(value))
+        if type(value) is str and "\\" not in self.text:
+            return 2 + (len(value) if value.isascii() else len(value.encode()))
         if self._plain is None:
             self._plain = json.plain(self.text)
         return json.size(value) if self._plain else len(self.raw(place).encode())
 
     def raw(self, place: Place) -> str:
         """The JSON text at ``place``, white space outside strings removed, every other character as it came."""
-        start, end = self._span(place)
+        start, end = self.span(place)
         return json.compact(self.text[start:end])
 
-    def _span(self, place: Place | None) -> tuple[int, int]:
+    def span(self, place: Place | None) -> tuple[int, int]:
+        """Where in the text the value at ``place`` stands."""
         if place is None:
             return 0, len(self.text)
         parent, key = place
-        start, _ = self._span(parent)
+        start, _ = self.span(parent)
         table: Any = self._spans.get(start)
         if table is None:
             table = json.elements(self.text, start) if isinstance(key, int) else json.members(self.text, start)

@@ -17,7 +17,7 @@ ERRORS: dict[str, type[DeltafoldError]] = {
 
 
 class Ledger:
-    __slots__ = ("_counts", "chunk", "error", "halves", "limits", "offset", "over", "retained", "seen")
+    __slots__ = ("_counts", "chunk", "error", "halves", "limits", "notes", "offset", "over", "retained", "seen")
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -28,6 +28,7 @@ class Ledger:
         self.over = False
         self.halves = 0  # high surrogate halves that still wait for the other one
         self.error: DeltafoldError | None = None
+        self.notes = 0  # how often `note` was called
         self._counts: dict[str, list[Any]] = {}
 
     def room(self, more: int) -> bool:
@@ -42,6 +43,7 @@ class Ledger:
         return True
 
     def note(self, kind: str, count: int = 1) -> None:
+        self.notes += 1
         entry = self._counts.get(kind)
         if entry is None:
             self._counts[kind] = [count, self.offset]

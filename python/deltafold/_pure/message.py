@@ -286,6 +286,18 @@ class Details:
                 self._others.append(found)
         return found
 
+    def settled(self, entry: dict[str, Any]) -> Members | None:
+        """The entry that an entry of a chunk belongs to, if finding it changes nothing."""
+        kind = entry.get("type") if isinstance(entry.get("type"), str) else ""
+        index = valid_index(entry.get("index"))
+        if index is not None:
+            return self._indexed.get((str(kind), index))
+        id = entry.get("id") if isinstance(entry.get("id"), str) else ""
+        last = self._others[-1] if self._others else None
+        if last is None or text_of(last, "signature"):
+            return None
+        return last if text_of(last, "type") == kind and text_of(last, "id") == id else None
+
     def _merge(self, detail: Members, entry: dict[str, Any], place: Place, chunk: Chunk, ledger: Ledger) -> int:
         seen = 0
         for name, member in entry.items():

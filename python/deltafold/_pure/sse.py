@@ -23,7 +23,7 @@ are handed out whole until the first ``data`` field, under the same limit; after
 up to 64 KiB each, since a server may drop a bare JSON error into its stream. ``error: …`` lines are events of their own.
 
 An event of one ``data`` line, ended by LF LF and whole in its piece, is what streams are made of: where nothing is pending
-(``_plain``) it is read in one step, to the same effect.
+(``plain``) it is read in one step, to the same effect.
 
 Work is linear: the next LF and the next CR are each looked for once and remembered, an unfinished line grows by appending,
 and no line end is ever looked for in bytes that were searched before (but once more after a limit).
@@ -78,7 +78,7 @@ class SSEDecoder:
         self._flush_incomplete = flush_incomplete
         self._closed = False
         self._failed_at: int | None = None
-        self._id_bytes, self._id = b"", ""
+        self._id_bytes, self.id = b"", ""
         self._machine = Machine(self._limit)
 
     def feed(self, piece: bytes | bytearray | memoryview) -> list[ServerSentEvent]:
@@ -114,7 +114,7 @@ class SSEDecoder:
         """Forgets everything, the last event id and the counters too: ready for a new stream."""
         self._closed = False
         self._failed_at = None
-        self._id_bytes, self._id = b"", ""
+        self._id_bytes, self.id = b"", ""
         self._machine = Machine(self._limit)
 
     @property
@@ -165,8 +165,8 @@ class SSEDecoder:
 
     def _text_of_id(self, value: bytes_) -> str:
         if value is not self._id_bytes:
-            self._id_bytes, self._id = value, value.decode("utf-8", "replace")
-        return self._id
+            self._id_bytes, self.id = value, value.decode("utf-8", "replace")
+        return self.id
 
     def _raise_if_failed(self) -> None:
         if self._failed_at is not None:
@@ -250,6 +250,9 @@ class Machine:
         data_seen: a ``data`` (or ``error:``) line was finished.
         raw_kept: total length of the ``RawLine`` items given; the consumer takes off what it no longer holds.
         last_event_id: as of the last blank line.
+        id: the current id.
+        begun: the question of a BOM is settled.
+        plain: the stream stands at the very start of an event, with LF line ends so far.
         retry: the last valid value, as of the last finished line.
     """
 
@@ -268,9 +271,9 @@ class Machine:
         self._raw_lines = raw_lines
         self._names = (DATA, EVENT, ID, RETRY, ERROR) if raw_lines else (DATA, EVENT, ID, RETRY)
         self._raw_over = False
-        self._begun = False
+        self.begun = False
         self._swallow = False
-        self._plain = True
+        self.plain = True
         self._line = bytearray()
         self._line_offset = 0
         self._kind: bytes | None = None
@@ -279,7 +282,7 @@ class Machine:
         self._data_size = 0
         self._data_offset = 0
         self._event = b""
-        self._id = b""
+        self.id = b""
         self._event_retry: int | None = None
         self._skip = False
         self._skip_data = False
@@ -287,7 +290,7 @@ class Machine:
     def feed(self, piece: bytes) -> Iterator[Item]:
         """Reads ``piece``, lazily; must be exhausted before the next ``feed``."""
         start, size = self.bytes, len(piece)
-        at = 0 if self._begun else self._bom(piece)
+        at = 0 if self.begun else self._bom(piece)
         lf = cr = -1
         while at < size:
             if self._swallow:
@@ -303,14 +306,14 @@ class Machine:
                 cr = piece.find(b"\r", at)
                 if cr < 0:
                     cr = size
-            if self._plain and lf < cr and piece.startswith(b"data:", at) and piece.startswith(b"\n", lf + 1):
+            if self.plain and lf < cr and piece.startswith(b"data:", at) and piece.startswith(b"\n", lf + 1):
                 value = piece[at + 5 + piece.startswith(b" ", at + 5) : lf]
-                if len(value) + 1 + len(self._id) <= self._limit:
+                if len(value) + 1 + len(self.id) <= self._limit:
                     offset, at = start + at, lf + 2
                     self.bytes = start + at
                     self.events += 1
                     self.field_seen = self.data_seen = True
-                    yield Event(value, b"", offset, self._id, None)
+                    yield Event(value, b"", offset, self.id, None)
                     continue
             end = lf if lf < cr else cr
             ended = end < size
@@ -320,7 +323,7 @@ class Machine:
             if self._kind is None:
                 self._line_offset = start + at
             if part or self._kind:
-                self._plain = False
+                self.plain = False
                 if self._kind is None or self._kind is OPEN:
                     self._decide(part, ended)
                 if self._keep:
@@ -343,6 +346,12 @@ class Machine:
                 if item is not None:
                     yield item
         self.bytes = start + size
+
+    def took(self, length: int, events: int) -> None:
+        """Moves behind events of one ``data`` line each, of ``length`` bytes together, that the caller has read."""
+        self.bytes += length
+        self.events += events
+        self.field_seen = self.data_seen = True
 
     def flush(self) -> Iterator[Item]:
         """Ends the unfinished line and the event as a blank line would; for the very end of the bytes."""
@@ -367,14 +376,14 @@ class Machine:
         at = 0
         while at < len(piece):
             if piece[at] != BOM[len(self._line)]:
-                self._begun = True
+                self.begun = True
                 break
             self._line.append(piece[at])
-            self._plain = False
+            self.plain = False
             self._kind, self._keep = OPEN, True
             at += 1
             if len(self._line) == len(BOM):
-                self._begun = True
+                self.begun = True
                 self._new_line()
                 break
         return at
@@ -416,7 +425,7 @@ class Machine:
         return length - before - space + self._size() - self._limit
 
     def _size(self) -> int:
-        return self._data_size + len(self._event) + len(self._id)
+        return self._data_size + len(self._event) + len(self.id)
 
     def _pass_limit(self) -> Oversize | None:
         self._keep = False
@@ -465,8 +474,8 @@ class Machine:
         elif kind is ID:
             if 0 in value:
                 self.ignored_lines += 1
-            elif value != self._id:
-                self._id = value
+            elif value != self.id:
+                self.id = value
         elif kind is RETRY:
             number = int(value.lstrip(b"0")[:21] or b"0") if value.isdigit() else RETRY_MAX + 1
             if number > RETRY_MAX:
@@ -495,17 +504,17 @@ class Machine:
         return None
 
     def _end_event(self) -> Event | None:
-        self.last_event_id = self._id
+        self.last_event_id = self.id
         event = None
         if self._data is not None:
-            event = Event(bytes(self._data), self._event, self._data_offset, self._id, self._event_retry)
+            event = Event(bytes(self._data), self._event, self._data_offset, self.id, self._event_retry)
             self.events += 1
             self._event_retry = None
         elif self._skip:
             self.blocks_oversize += self._skip_data
             self._event_retry = None
         self._new_event()
-        self._plain = not self._swallow and self._event_retry is None
+        self.plain = not self._swallow and self._event_retry is None
         return event
 
     def _new_event(self) -> None:

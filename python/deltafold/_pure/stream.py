@@ -13,6 +13,7 @@ from .._types import Limits, Seen
 from .chunk import DONE, Chunk, Reading, compact, last_line_error, payload, read
 from .ledger import Ledger
 from .merge import Completion, says
+from .shape import Shapes
 from .sse import ErrorField, Event, Machine, RawLine, Rest
 from .text import cleaned
 
@@ -26,10 +27,11 @@ class Stream:
     def __init__(self, limits: Limits, n: int | None) -> None:
         self.ledger = Ledger(limits)
         self.completion = Completion(self.ledger, n)
+        self.shapes = Shapes(self.completion)
         self.machine = Machine(limits.max_event_bytes, raw_lines=True)
         self.done_seen = False
         self.cut = False  # the last event is not whole
-        self.chunks = 0
+        self._chunks = 0  # that the ordinary path merged
         self.after_done = 0
         self._late_events = 0  # counted at the end of the bytes
         self._depth = limits.max_depth
@@ -43,12 +45,21 @@ class Stream:
         return self.done_seen or (self.completion.finished and not self.cut)
 
     @property
+    def chunks(self) -> int:
+        return self._chunks + self.shapes.merged
+
+    @property
     def events(self) -> int:
         return self.machine.events + self.machine.blocks_oversize + self._late_events
 
     def feed(self, piece: bytes) -> int:
         self.ledger.seen = 0
-        for item in self.machine.feed(piece):
+        machine, at = self.machine, 0
+        if machine.plain and machine.begun and not self.done_seen:
+            at = self.shapes.merge_events(piece, machine)
+            if at == len(piece):
+                return self.ledger.seen
+        for item in machine.feed(piece[at:] if at else piece):
             if isinstance(item, Event):
                 self._event(item.data, item.event == b"error", item.offset)
             elif isinstance(item, ErrorField):
@@ -92,7 +103,7 @@ class Stream:
         if self.done_seen:
             self.after_done += 1
             self.ledger.note("data-after-done")
-        else:
+        elif is_error or not self.shapes.merge_data(data):
             self._text(self._decode(data), is_error)
 
     def _decode(self, data: bytes) -> str:
@@ -131,15 +142,15 @@ class Stream:
             if reading.words:
                 self.ledger.note("non-finite-number", reading.words)
             for chunk in reading.chunks:
-                self._merge(chunk, is_error)
+                self._merge(chunk, is_error, quiet=not reading.words)
 
     def _bad_json(self, text: str) -> None:
         self.ledger.note("bad-json")
         self.ledger.fail("bad-json", f"a payload is not a JSON object: {text[:EXCERPT]}")
 
-    def _merge(self, chunk: Chunk, is_error: bool) -> None:
-        """The chunk's own content first, then its error."""
-        self.chunks += 1
+    def _merge(self, chunk: Chunk, is_error: bool, quiet: bool = False) -> None:
+        """The chunk's own content first, then its error. ``quiet``: nothing about it was noted yet."""
+        self._chunks += 1
         value = chunk.value
         error, beside = value.get("error"), value
         if not error:
@@ -149,7 +160,10 @@ class Stream:
                     error, beside = entry["error"], entry
                     break
         is_error = not error and (is_error or value.get("object") == "error")
+        holes = self.shapes.judge(chunk) if quiet and not is_error and not error else None
+        notes = self.ledger.notes
         self.completion.merge(chunk, is_error)
+        self.shapes.learn(chunk, None if notes != self.ledger.notes or self.ledger.over else holes)
         if error:
             self._upstream_error(error, beside)
         elif is_error:

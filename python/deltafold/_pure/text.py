@@ -41,6 +41,12 @@ class Text:
                 return True
         return not fragment or self._add_halves(fragment, ledger)
 
+    def append(self, fragment: str, nbytes: int, ledger: Ledger) -> None:
+        """Appends text of ``nbytes`` for which there is room, where no half waits."""
+        ledger.retained += nbytes
+        self._append(fragment)
+        self.nbytes += nbytes
+
     def _add_halves(self, fragment: str, ledger: Ledger) -> bool:
         whole, half = self.half + fragment, ""
         if "\ud800" <= whole[-1] <= "\udbff":

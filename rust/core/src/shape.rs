@@ -12,7 +12,7 @@
 //! chunk and looks at every member next to what is held: an id that is settled, a model equal to the one held, a null
 //! where something is held, a role that has come. Whatever it does not know is not quiet.
 //!
-//! What was quiet stays so as long as nothing but text is appended. (Integers of which the last stays may change too:
+//! What was quiet stays so as long as nothing but text is appended. (Numbers of which the last stays may change too:
 //! usage in every chunk, a token's id. They are holes in every shape and never literals.) Therefore every other merge moves `version` on, and
 //! a shape counts only in the version in which it was judged; otherwise the ordinary path judges it again.
 //! The facts that appended text itself can change are asked at every match: whether there is room for it, and whether
@@ -23,12 +23,13 @@
 //! other half of a pair. The stream must be at the start of an event, with LF line ends, not done, and below its limits.
 //! The whole file may be deleted without changing a result.
 use crate::chunk::Value;
-use crate::json::{DEAD, ESCAPED, HALF, Kind, hole_end};
+use crate::json::{DEAD, ESCAPED, HALF, Kind, hole_end, number_end};
 use crate::ledger::{Ledger, seen};
 use crate::merge::{Choice, Completion};
 use crate::message::REASONING;
 use crate::text::Text;
 use crate::tree::{Members, Slot};
+use memchr::memchr2;
 
 /// Shapes that a stream remembers: text, reasoning and two more, or those of four choices.
 const SHAPES: usize = 4;
@@ -131,8 +132,6 @@ enum TextKind {
 #[derive(Debug, Default)]
 struct Match {
     shape: usize,
-    /// Length of the event, its line ends included.
-    length: usize,
     /// Bytes of all fragments, escapes included, and of all numbers.
     kept: usize,
     /// A number of usage is not zero.
@@ -148,13 +147,27 @@ const BEHIND: &[u8] = b"\n\n";
 impl Shapes {
     /// Looks whether `bytes` begin with an event of a shape that counts: the lengths of the event and of its data.
     #[inline]
-    pub fn find(&mut self, bytes: &[u8]) -> Option<(usize, usize)> {
+    pub fn find_event(&mut self, bytes: &[u8]) -> Option<(usize, usize)> {
+        let length = self.find(bytes, BEFORE.len(), BEHIND.len())?;
+        Some((length, length - BEFORE.len() - BEHIND.len()))
+    }
+
+    /// Looks whether `data` is that of an event of a shape that counts.
+    pub fn find_data(&mut self, data: &[u8]) -> bool {
+        self.find(data, 0, 0) == Some(data.len())
+    }
+
+    #[inline(always)]
+    fn find(&mut self, bytes: &[u8], before: usize, behind: usize) -> Option<usize> {
+        let bytes = &bytes[..bytes.len().min(i32::MAX as usize)];
         let mut at = self.hint;
         for _ in 0..self.shapes.len() {
             let shape = &self.shapes[at];
-            if shape.version == self.version && shape.find(bytes, &mut self.found).is_some() {
+            if shape.version == self.version
+                && let Some(length) = shape.find(bytes, before, behind, &mut self.found)
+            {
                 self.found.shape = at;
-                return Some((self.found.length, self.found.length - BEFORE.len() - BEHIND.len()));
+                return Some(length);
             }
             at = if at + 1 == self.shapes.len() { 0 } else { at + 1 };
         }
@@ -181,7 +194,7 @@ impl Shapes {
                     ledger.seen |= place.seen;
                     place.append(fragment, flags, completion, ledger);
                 }
-                Hole::Number(leaf) => leaf.set(fragment, completion, ledger),
+                Hole::Number(leaf) => leaf.set(fragment, flags, completion, ledger),
                 _ => {}
             }
         }
@@ -221,6 +234,10 @@ impl Shapes {
         let varies = self.varies(quiet, text);
         let kept = |hole: Hole| varies || hole != Hole::Integer;
         let spans: Vec<_> = quiet.holes[..quiet.count].iter().copied().filter(|span| kept(span.2)).collect();
+        // Lines of one event's data are joined by LF, but an LF in the stream ends the line.
+        if memchr2(b'\n', b'\r', text).is_some() {
+            return;
+        }
         let holed: usize = spans.iter().map(|(start, end, _)| (end - start) as usize).sum();
         if text.len() - holed > LITERALS {
             return;
@@ -283,16 +300,19 @@ impl Shapes {
 }
 
 impl Shape {
-    #[inline]
-    fn find(&self, bytes: &[u8], found: &mut Match) -> Option<()> {
-        let (mut literals, mut rest): (&[u8], _) = (&self.literals, bytes);
+    #[inline(always)]
+    fn find(&self, bytes: &[u8], before: usize, behind: usize, found: &mut Match) -> Option<usize> {
+        let literals = &self.literals[BEFORE.len() - before..];
+        let (mut literals, mut rest) = (&literals[..literals.len() - BEHIND.len() + behind], bytes);
+        let mut unframed = BEFORE.len() - before;
         let (mut kept, mut counts) = (0, false);
         for (&(length, hole), place) in self.holes.iter().zip(&mut found.holes) {
-            let (literal, more) = literals.split_at_checked(length as usize)?;
+            let (literal, more) = literals.split_at_checked(length as usize - std::mem::take(&mut unframed))?;
             literals = more;
             rest = rest.strip_prefix(literal)?;
             let (end, flags) = match hole {
-                Hole::Integer | Hole::Number(_) => (integer_end(rest)?, 0),
+                Hole::Integer => (integer_end(rest)?, 0),
+                Hole::Number(_) => number(rest)?,
                 Hole::Padding | Hole::Text(_) => hole_end(rest)?,
             };
             if flags & HALF != 0 {
@@ -303,7 +323,7 @@ impl Shape {
             kept += match hole {
                 Hole::Text(_) => end,
                 Hole::Number(leaf) => {
-                    counts |= leaf.is_usage() && rest[0] != b'0';
+                    counts |= leaf.is_usage() && is_count(&rest[..end]);
                     end
                 }
                 Hole::Padding | Hole::Integer => 0,
@@ -313,8 +333,7 @@ impl Shape {
         rest = rest.strip_prefix(literals)?;
         found.kept = kept;
         found.counts = counts;
-        found.length = bytes.len() - rest.len();
-        Some(())
+        Some(bytes.len() - rest.len())
     }
 
     /// Whether appended text is only text: not when it would take the place of bare arguments.
@@ -338,6 +357,28 @@ fn integer_end(bytes: &[u8]) -> Option<usize> {
         end += 1;
     }
     (end == 1 || end > 1 && end < 19 && bytes[0] != b'0').then_some(end)
+}
+
+/// The length of the number that `bytes` begin with, and its flags.
+#[inline]
+fn number(bytes: &[u8]) -> Option<(usize, u8)> {
+    match integer_end(bytes) {
+        Some(end) if !matches!(bytes.get(end), Some(b'.' | b'e' | b'E')) => Some((end, 0)),
+        _ if bytes.is_empty() => None,
+        _ => match number_end(bytes, 0) {
+            Ok((_, Kind::NonFinite, _)) | Err(_) => None,
+            Ok((end, _, flags)) => Some((end, flags)),
+        },
+    }
+}
+
+/// A number other than zero.
+fn is_count(number: &[u8]) -> bool {
+    match number {
+        [b'0'] => false,
+        [b'1'..=b'9', rest @ ..] if rest.iter().all(u8::is_ascii_digit) => true,
+        _ => std::str::from_utf8(number).ok().and_then(|text| text.parse::<f64>().ok()).is_some_and(|n| n != 0.0),
+    }
 }
 
 impl Place {
@@ -408,13 +449,13 @@ impl Leaf {
     }
 
     /// Another number in the place of the one held, for which there is room.
-    fn set(self, digits: &[u8], completion: &mut Completion, ledger: &mut Ledger) {
+    fn set(self, digits: &[u8], flags: u8, completion: &mut Completion, ledger: &mut Ledger) {
         if let Some(Slot::Leaf(leaf)) = self.slot(completion)
             && let Ok(digits) = std::str::from_utf8(digits)
         {
             ledger.retained = ledger.retained.saturating_sub(leaf.nbytes) + digits.len();
             leaf.nbytes = digits.len();
-            leaf.flags = 0;
+            leaf.flags = flags;
             leaf.raw.clear();
             leaf.raw.push_str(digits);
         }
@@ -558,7 +599,7 @@ impl Quiet {
         let held = &members.slots[slot].1;
         if matches!(held, Slot::Leaf(held) if held.is_number()) && !value.is_null() {
             // Never a literal: another shape may change the number.
-            quiet_if(value.kind() == Kind::Int && integer_end(value.slice().as_bytes()) == Some(value.slice().len()))?;
+            quiet_if(matches!(value.kind(), Kind::Int | Kind::Float))?;
             return self.hole(value, Hole::Number(leaf(slot as u32)));
         }
         quiet_if(is_settled_slot(held, value))

@@ -11,7 +11,7 @@ use crate::shape::Shapes;
 use crate::sse::{Item, Machine};
 use memchr::memmem;
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::RefCell;
 
 /// Bytes of upstream's text in an error.
 const LONGEST_MESSAGE: usize = 4096;
@@ -47,7 +47,7 @@ pub(crate) struct Body {
 
 thread_local! {
     /// The tape of the payload being read: one for all streams of a thread, so that a stream keeps none.
-    static TAPE: Cell<Tape> = Cell::default();
+    static TAPE: RefCell<Tape> = RefCell::default();
 }
 /// Nodes above which a tape is not kept for the next payload.
 const TAPE_NODES: usize = 1 << 16;
@@ -55,12 +55,14 @@ const TAPE_NODES: usize = 1 << 16;
 /// Lends the thread's tape.
 #[inline]
 fn with_tape<T>(work: impl FnOnce(&mut Tape) -> T) -> T {
-    let mut tape = TAPE.take();
-    let result = work(&mut tape);
-    if tape.room() <= TAPE_NODES {
-        TAPE.set(tape);
-    }
-    result
+    TAPE.with(|tape| {
+        let Ok(mut tape) = tape.try_borrow_mut() else { return work(&mut Tape::new()) };
+        let result = work(&mut tape);
+        if tape.room() > TAPE_NODES {
+            *tape = Tape::new();
+        }
+        result
+    })
 }
 
 impl Stream {
@@ -103,13 +105,13 @@ impl Stream {
                 continue;
             }
             if let Some((data, offset)) = self.machine.simple(piece, &mut at) {
-                self.body.event(data, false, offset);
+                self.body.event(data, false, offset, true);
                 self.drop_kept();
                 continue;
             }
             let Some(item) = self.machine.next(piece, &mut at) else { break };
             match item {
-                Item::Event(event) => self.body.event(event.data, event.event == b"error", event.offset),
+                Item::Event(event) => self.body.event(event.data, event.event == b"error", event.offset, false),
                 Item::ErrorField { value, offset } => self.body.error_field(value, offset),
                 Item::RawLine { line, offset } => {
                     let line = line.to_vec();
@@ -134,11 +136,10 @@ impl Stream {
     #[inline]
     fn match_shape(&mut self, bytes: &[u8]) -> Option<usize> {
         let Body { shapes, completion, ledger, done_seen, chunks, .. } = &mut self.body;
-        let bytes = &bytes[..bytes.len().min(i32::MAX as usize)];
         if *done_seen {
             return None;
         }
-        let (length, data) = shapes.find(bytes)?;
+        let (length, data) = shapes.find_event(bytes)?;
         // Both can say no before anything is changed.
         if !self.machine.fits(data) || !shapes.merge(bytes, completion, ledger) {
             return None;
@@ -290,7 +291,7 @@ impl Stream {
         self.late_events += 1;
         self.body.ledger.offset = Some(offset);
         self.body.ledger.note("unterminated-event", 1);
-        self.body.event(data, is_error, offset);
+        self.body.event(data, is_error, offset, false);
         true
     }
 
@@ -336,12 +337,19 @@ impl Stream {
 impl Body {
     // Events
 
+    /// The data of one event; `unknown` tells that no shape matches it.
     #[inline]
-    fn event(&mut self, data: &[u8], is_error: bool, offset: u64) {
+    fn event(&mut self, data: &[u8], is_error: bool, offset: u64, unknown: bool) {
         self.ledger.offset = Some(offset);
         if self.done_seen {
             self.after_done += 1;
             self.ledger.note("data-after-done", 1);
+            return;
+        }
+        // An event that came in pieces, or with other line ends.
+        let known = !unknown && !is_error && self.shapes.find_data(data);
+        if known && self.shapes.merge(data, &mut self.completion, &mut self.ledger) {
+            self.chunks += 1;
             return;
         }
         match simdutf8::basic::from_utf8(data) {

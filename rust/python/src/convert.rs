@@ -161,9 +161,11 @@ pub fn integer<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> 
     if negative { value.neg() } else { Ok(value) }
 }
 
+type Name = (&'static str, Py<PyString>);
+
 /// A name as a Python string; those that nearly every result has are made once.
 fn key<'py>(py: Python<'py>, name: &str) -> Bound<'py, PyString> {
-    static KNOWN: PyOnceLock<Vec<Vec<(&'static str, Py<PyString>)>>> = PyOnceLock::new();
+    static KNOWN: PyOnceLock<Vec<Vec<Name>>> = PyOnceLock::new();
     let known = KNOWN.get_or_init(py, || {
         let mut by_length: Vec<Vec<_>> = Vec::new();
         for name in NAMES {
