@@ -134,6 +134,12 @@ def short(outcome: Outcome) -> list[tuple[Any, ...]]:
             id="two objects, the first without id",
         ),
         pytest.param(
+            [call(0, name="f", arguments='{"a":{"b":"\\n"}}'), call(0, name="f", arguments="{}")],
+            [(None, "f", '{"a":{"b":"\\n"}}'), (None, "f", "{}")],
+            {"reused-call-index": 1},
+            id="an escape behind the end of another string",
+        ),
+        pytest.param(
             [
                 call(0, name="f", arguments=" \n"),
                 call(0, arguments='\t{"a":1}\n'),
@@ -644,6 +650,7 @@ def test_nothing_of_a_call_past_the_limit_is_retained(backend: Backend) -> None:
     only.feed(sse(chunk({"tool_calls": [call(0, "a", "f", "1")]})))
     assert only.feed(sse(chunk({"tool_calls": [extra]}))) == Seen.ERROR
     assert only.feed(sse(chunk({"tool_calls": [call(1, arguments={"a": 1})]}))) == 0
+    assert only.diagnostics == []
 
 
 def test_empty_fragments_set_no_flag(backend: Backend) -> None:
