@@ -650,7 +650,7 @@ def test_nothing_of_a_call_past_the_limit_is_retained(backend: Backend) -> None:
     only.feed(sse(chunk({"tool_calls": [call(0, "a", "f", "1")]})))
     assert only.feed(sse(chunk({"tool_calls": [extra]}))) == Seen.ERROR
     assert only.feed(sse(chunk({"tool_calls": [call(1, arguments={"a": 1})]}))) == 0
-    assert only.diagnostics == []
+    assert [d.kind for d in only.diagnostics] == ["unseen-call-index"]  # one index is remembered, and that is 0
 
 
 def test_empty_fragments_set_no_flag(backend: Backend) -> None:
