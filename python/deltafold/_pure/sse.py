@@ -78,7 +78,7 @@ class SSEDecoder:
         self._flush_incomplete = flush_incomplete
         self._closed = False
         self._failed_at: int | None = None
-        self._id_bytes, self.id = b"", ""
+        self._id_bytes, self._id = b"", ""
         self._machine = Machine(self._limit)
 
     def feed(self, piece: bytes | bytearray | memoryview) -> list[ServerSentEvent]:
@@ -114,7 +114,7 @@ class SSEDecoder:
         """Forgets everything, the last event id and the counters too: ready for a new stream."""
         self._closed = False
         self._failed_at = None
-        self._id_bytes, self.id = b"", ""
+        self._id_bytes, self._id = b"", ""
         self._machine = Machine(self._limit)
 
     @property
@@ -165,8 +165,8 @@ class SSEDecoder:
 
     def _text_of_id(self, value: bytes_) -> str:
         if value is not self._id_bytes:
-            self._id_bytes, self.id = value, value.decode("utf-8", "replace")
-        return self.id
+            self._id_bytes, self._id = value, value.decode("utf-8", "replace")
+        return self._id
 
     def _raise_if_failed(self) -> None:
         if self._failed_at is not None:
