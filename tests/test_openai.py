@@ -485,6 +485,31 @@ def test_lists_without_an_index() -> None:
     assert [a.to_dict() for a in final(chunks).choices[0].message.annotations] == [citation, citation | {"n": 2}]
 
 
+def test_content_in_parts_and_null_arguments() -> None:
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    chunks = [
+        chunk({"role": "assistant", "content": [thinking]}),
+        chunk({"content": [{"type": "text", "text": "a"}]}),
+        chunk({"content": [{"type": "text", "text": "b"}]}),
+        chunk(
+            {
+                "tool_calls": [
+                    {"index": 0, "id": "c", "type": "function", "function": {"name": "loose", "arguments": None}}
+                ]
+            }
+        ),
+        calls(fragment(0, "[]")),
+        chunk({}, finish_reason="tool_calls"),
+    ]
+    told = [event for event in events_of(ChatCompletionStreamState(), chunks) if event["type"] != "chunk"]
+    assert [(e["type"], e["delta"], e["snapshot"]) for e in told[:2]] == [
+        ("content.delta", "a", "a"),
+        ("content.delta", "b", "ab"),
+    ]
+    assert [e["arguments"] for e in told if e["type"].endswith("arguments.delta")] == ["", "[]"]
+    assert [e["content"] for e in told if e["type"] == "content.done"] == ["ab"]
+
+
 def test_a_choice_without_a_delta_and_a_first_chunk_without_a_choice() -> None:
     chunks = [
         {"choices": [], "prompt_filter_results": []},

@@ -262,8 +262,10 @@ class ChoiceState:
         return self._state.arguments_so_far(name, arguments)
 
     def _content(self, content: Any, events: list[Any]) -> None:
-        if not isinstance(content, str):  # a server's list of parts
+        if not isinstance(content, str):  # a server's list of parts, of which only some are text
             content = self.text("content")[self._written :]
+            if not content:
+                return
         self._written += len(content)
         events.append(ContentDeltaEvent(content, self, self._written))
 
