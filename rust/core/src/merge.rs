@@ -134,6 +134,9 @@ impl Completion {
                     }
                     return;
                 }
+                if self.choices.is_empty() {
+                    self.choices.reserve_exact(1); // one is the rule
+                }
                 self.choices.insert(at, Choice::new(index));
                 at
             }

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyType};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// Characters of upstream text in a message.
 const EXCERPT: usize = 80;
@@ -97,20 +97,19 @@ impl ChatCompletionAccumulator {
 
     /// The merged ``chat.completion`` so far, a fresh dict at any moment.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        result(py, &self.lock()?.core)
+        self.read(py, |core| result(py, core))?
     }
 
     /// ``result()`` as one line of UTF-8 JSON without a final LF; NaN and infinities are null.
     fn result_json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let text = self.lock()?.core.result_json();
+        let text = self.read(py, Accumulator::result_json)?;
         Ok(PyBytes::new(py, text.as_bytes()))
     }
 
     /// Raises ``error``, if any, with the result so far as its ``partial``.
     fn raise_for_error(&self, py: Python<'_>) -> PyResult<()> {
-        let mut state = self.lock()?;
-        let Some(error) = state.error(py)? else { return Ok(()) };
-        error.setattr(intern!(py, "partial"), result(py, &state.core)?)?;
+        let Some(error) = self.error(py)? else { return Ok(()) };
+        error.setattr(intern!(py, "partial"), self.result(py)?)?;
         error.call_method1(intern!(py, "with_traceback"), (py.None(),))?;
         Err(PyErr::from_value(error))
     }
@@ -118,13 +117,13 @@ impl ChatCompletionAccumulator {
     /// The first thing that went wrong; its ``partial`` is the result when this was first asked or last raised.
     #[getter]
     fn error<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.lock()?.error(py)
+        self.guarded(py, |state| state.error(py))?
     }
 
     /// ``[DONE]`` came, or every choice (at least one) has its finish reason and the last event was not cut.
     #[getter]
-    fn complete(&self) -> PyResult<bool> {
-        Ok(self.lock()?.core.is_complete())
+    fn complete(&self, py: Python<'_>) -> PyResult<bool> {
+        self.read(py, Accumulator::is_complete)
     }
 
     /// ``[DONE]`` came.
@@ -143,9 +142,7 @@ impl ChatCompletionAccumulator {
     #[getter]
     fn finish_reasons<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let reasons = PyDict::new(py);
-        for (index, reason) in self.lock()?.core.finish_reasons() {
-            reasons.set_item(index, reason)?;
-        }
+        self.read(py, |core| core.finish_reasons().try_for_each(|(index, reason)| reasons.set_item(index, reason)))??;
         Ok(reasons)
     }
 
@@ -165,14 +162,14 @@ impl ChatCompletionAccumulator {
     #[getter]
     fn usage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut objects = PythonObjects::new(py);
-        self.lock()?.core.write_usage(&mut objects);
+        self.read(py, |core| core.write_usage(&mut objects))?;
         objects.finish()
     }
 
     /// Where ``usage`` comes from: ``reported``, ``choice``, ``x_groq`` or ``none``.
     #[getter]
-    fn usage_source(&self) -> PyResult<&'static str> {
-        Ok(self.lock()?.core.usage_source())
+    fn usage_source(&self, py: Python<'_>) -> PyResult<&'static str> {
+        self.read(py, Accumulator::usage_source)
     }
 
     /// The leniencies that the stream needed, one entry for each kind, in order of first occurrence.
@@ -185,7 +182,7 @@ impl ChatCompletionAccumulator {
     /// Bytes, events and chunks so far, and the code points of content, reasoning, refusals and tool arguments.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.lock()?.core.counts();
+        let counts = self.read(py, Accumulator::counts)?;
         let dict = PyDict::new(py);
         for (name, count) in [
             (intern!(py, "bytes"), counts.bytes),
@@ -210,29 +207,26 @@ impl ChatCompletionAccumulator {
 
     /// The text of a choice's content, text parts joined; ``""`` for an unknown choice.
     #[pyo3(signature = (choice=Given(None)), text_signature = "($self, choice=0)")]
-    fn text(&self, choice: Given<'_>) -> PyResult<String> {
+    fn text(&self, py: Python<'_>, choice: Given<'_>) -> PyResult<String> {
         let choice = index_of(&choice);
-        let state = self.lock()?;
-        Ok(choice.map_or_else(String::new, |choice| state.core.text(choice)))
+        self.read(py, |core| choice.map_or_else(String::new, |choice| core.text(choice)))
     }
 
     /// The text that came after ``cursor``, and the next cursor. None begins; a cursor is opaque.
     ///
     /// A high surrogate half that still waits for the other one is withheld until it is decided.
     #[pyo3(signature = (cursor=None, choice=Given(None)), text_signature = "($self, cursor=None, choice=0)")]
-    fn text_since(&self, cursor: Option<usize>, choice: Given<'_>) -> PyResult<(String, usize)> {
+    fn text_since(&self, py: Python<'_>, cursor: Option<usize>, choice: Given<'_>) -> PyResult<(String, usize)> {
         let (cursor, choice) = (cursor.unwrap_or(0), index_of(&choice));
-        let state = self.lock()?;
-        Ok(choice.map_or_else(|| (String::new(), cursor), |choice| state.core.text_since(cursor, choice)))
+        self.read(py, |core| choice.map_or_else(|| (String::new(), cursor), |choice| core.text_since(cursor, choice)))
     }
 
     /// The reasoning of a choice: the first of its strings that is not empty, else thinking parts, else the text and
     /// summary of ``reasoning_details``; ``""`` for an unknown choice.
     #[pyo3(signature = (choice=Given(None)), text_signature = "($self, choice=0)")]
-    fn reasoning_text(&self, choice: Given<'_>) -> PyResult<String> {
+    fn reasoning_text(&self, py: Python<'_>, choice: Given<'_>) -> PyResult<String> {
         let choice = index_of(&choice);
-        let state = self.lock()?;
-        Ok(choice.map_or_else(String::new, |choice| state.core.reasoning_text(choice)))
+        self.read(py, |core| choice.map_or_else(String::new, |choice| core.reasoning_text(choice)))
     }
 
     /// The tool calls of a choice as they are so far, in the order of the result.
@@ -241,7 +235,7 @@ impl ChatCompletionAccumulator {
         static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let class = TYPE.import(py, "deltafold._calls", "ToolCall")?;
         let choice = index_of(&choice);
-        let calls = choice.map_or_else(|| Ok(Vec::new()), |choice| self.lock().map(|s| s.core.tool_calls(choice)))?;
+        let calls = self.read(py, |core| choice.map_or_else(Vec::new, |choice| core.tool_calls(choice)))?;
         let list = PyList::empty(py);
         for call in calls {
             list.append(class.call1((call.id, call.kind, call.name, call.arguments))?)?;
@@ -253,6 +247,11 @@ impl ChatCompletionAccumulator {
     fn _set_fast_path(&self, on: bool) -> PyResult<()> {
         self.lock()?.core.set_fast_path(on);
         Ok(())
+    }
+
+    /// For tests of the boundary: panics where a fault of the core would, in `feed` or while it is read.
+    fn _panic(&self, py: Python<'_>, reading: bool) -> PyResult<u32> {
+        if reading { self.read(py, |_| panic!("as asked")) } else { self.work(|_| panic!("as asked")) }
     }
 
     fn __repr__(&self) -> PyResult<String> {
@@ -273,8 +272,26 @@ impl ChatCompletionAccumulator {
 
 impl ChatCompletionAccumulator {
     fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
-        self.state.try_lock().map_err(|_| {
-            PyRuntimeError::new_err("the accumulator is in use by another thread; give each stream its own")
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            Err(TryLockError::Poisoned(state)) => Ok(state.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                Err(PyRuntimeError::new_err("the accumulator is in use by another thread; give each stream its own"))
+            }
+        }
+    }
+
+    /// A question to the core.
+    fn read<T>(&self, py: Python<'_>, ask: impl FnOnce(&Accumulator) -> T) -> PyResult<T> {
+        self.guarded(py, |state| ask(&state.core))
+    }
+
+    /// A panic raises `InternalError`; whoever asks next finds an empty accumulator.
+    fn guarded<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut State) -> T) -> PyResult<T> {
+        let mut state = self.lock()?;
+        catch_unwind(AssertUnwindSafe(|| ask(&mut state))).map_err(|_| {
+            state.lose();
+            internal_error(py).map_or_else(|error| error, PyErr::from_value)
         })
     }
 
@@ -297,10 +314,15 @@ impl State {
         }
         let core = &mut self.core;
         catch_unwind(AssertUnwindSafe(|| work(core))).unwrap_or_else(|_| {
-            self.broken = true;
-            self.core = Accumulator::new(Limits::default(), false);
+            self.lose();
             seen::ERROR
         })
+    }
+
+    fn lose(&mut self) {
+        self.broken = true;
+        self.error = None;
+        self.core = Accumulator::new(Limits::default(), false);
     }
 
     fn error<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -308,8 +330,7 @@ impl State {
             return Ok(Some(error.bind(py).clone()));
         }
         let error = if self.broken {
-            let class = py.import(intern!(py, "deltafold._errors"))?.getattr(intern!(py, "InternalError"))?;
-            class.call1(("a fault in deltafold lost what was merged; please report it",))?
+            internal_error(py)?
         } else {
             let Some(failure) = self.core.error() else { return Ok(None) };
             exception(py, failure, &self.core)?
@@ -317,6 +338,11 @@ impl State {
         self.error = Some(error.clone().unbind());
         Ok(Some(error))
     }
+}
+
+fn internal_error(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let class = py.import(intern!(py, "deltafold._errors"))?.getattr(intern!(py, "InternalError"))?;
+    class.call1(("a fault in deltafold lost what was merged; please report it",))
 }
 
 pub fn result<'py>(py: Python<'py>, core: &Accumulator) -> PyResult<Bound<'py, PyAny>> {

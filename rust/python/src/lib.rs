@@ -11,6 +11,11 @@ mod sse;
 
 #[pymodule]
 fn _rust(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // The default hook prints the message of a panic, which may hold text of the stream. Nobody else's panics come here.
+    std::panic::set_hook(Box::new(|fault| match fault.location() {
+        Some(at) => eprintln!("deltafold: a fault at {at}; please report it"),
+        None => eprintln!("deltafold: a fault; please report it"),
+    }));
     module.add_class::<sse::SSEDecoder>()?;
     module.add_class::<accumulator::ChatCompletionAccumulator>()?;
     module.add_class::<filter::StreamFilter>()?;

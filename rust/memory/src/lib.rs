@@ -1,0 +1,1 @@
+//! Nothing but its tests: what streams cost in memory.
