@@ -215,6 +215,10 @@ class StreamFilter:
     def _run(self, piece: bytes) -> bytes:
         if self._left:
             piece, self._left = self._left + piece, b""
+        if not self._holds and self._bom == len(BOM) and not self._waiting and piece.endswith(b"\n\n"):
+            # whatever came before, this ends a blank line
+            self._place, self._between, self._blank, self._swallow = BETWEEN, True, True, False
+            return piece
         sink = Sink(piece, self._out)
         at = self._skip_bom(sink) if self._bom < len(BOM) else 0
         while at < len(piece):

@@ -18,9 +18,10 @@
 //! # The fast path
 //!
 //! Consecutive chunks mostly differ in nothing but their text. So a frame that was read in full leaves a [`Shape`]: its
-//! bytes outside of *holes*, and what stands for these bytes in the output. Holes are the strings and numbers anywhere in
-//! `choices` and `usage`, the padding and `created`. The next frame has that shape when its bytes outside the holes are
-//! the same and each hole is the inside of a JSON string, or a number. That is enough, by construction:
+//! bytes outside of *holes*, and what stands for these bytes in the output. Holes are strings anywhere in `choices` and
+//! the padding, and where that did not do also numbers there, in `usage`, and `created`. The next frame has that shape when
+//! its bytes outside the holes are the same and each hole is the inside of a JSON string, or a number. That is enough, by
+//! construction:
 //!
 //! * It is a frame, and ends where the shape ends: no JSON string or number holds a line end, so the lines are the same.
 //! * It parses to the same tree: the same tokens, but for the content of some strings and numbers that are values.
@@ -28,11 +29,9 @@
 //!   `choices` is empty, `error` is truthy and `object` is `error`, and never on the content of a hole. No edit begins or
 //!   ends in a hole; one that lies inside an edit is removed with it, as another would be.
 //! * No shape is learned from a frame whose change a caller's function decides, or that was dropped.
-//!
-//! Ill-formed UTF-8 in a hole is as harmless here as it is on the slow path, which looks at no byte above 0x7f either.
 
 use crate::chunk::{Payload, Reading, Value, WHITE, payload, read, trim};
-use crate::json::{Kind, Tape, number_end, string_end};
+use crate::json::{Kind, Tape, hole_end, number_end};
 use crate::limits::Limits;
 use memchr::memchr2;
 use std::borrow::Cow;
@@ -45,6 +44,8 @@ const HEAD: usize = 6;
 const FIELDS: [&[u8]; 4] = [b"data:", b"event:", b"id:", b"retry:"];
 /// Holes of a shape.
 const HOLES: usize = 16;
+/// Shapes learned in vain after which numbers become holes too: a hole costs a few nanoseconds, a shape without use more.
+const STRINGS_ONLY: u8 = 2;
 /// Bytes of a shape.
 const SHAPE_BYTES: usize = 4096;
 /// Bytes of a buffer that is kept for the next frame.
@@ -135,6 +136,8 @@ pub struct Filter {
 
     tape: Tape,
     shapes: [Option<Shape>; 2],
+    /// Shapes learned since one was last of use.
+    learned: u8,
 }
 
 /// Where the next byte is.
@@ -184,6 +187,7 @@ impl Filter {
             same: 0..0,
             tape: Tape::new(),
             shapes: [None, None],
+            learned: 0,
         }
     }
 
@@ -250,6 +254,12 @@ impl Filter {
     fn run<C: Calls>(&mut self, piece: &[u8], calls: &mut C) -> Result<(), C::Error> {
         if !std::mem::take(&mut self.kept) {
             reuse(&mut self.out);
+        }
+        if !self.holds && self.bom == BOM.len() && self.waiting.is_empty() && piece.ends_with(b"\n\n") {
+            // whatever came before, this ends a blank line
+            (self.place, self.between, self.blank) = (Place::Between, true, true);
+            (self.swallow, self.dropped, self.same) = (false, false, 0..piece.len());
+            return Ok(());
         }
         self.same = 0..0;
         let mut at = if self.bom < BOM.len() { self.skip_bom(piece) } else { 0 };
@@ -653,6 +663,7 @@ impl Filter {
         if known > 0 {
             self.shapes.swap(0, known);
         }
+        self.learned = 0;
         self.dropped = false;
         self.boundary(piece);
         Some(at + length)
@@ -664,6 +675,7 @@ impl Filter {
         if !frame.ends_with(b"\n") || !root.is_object() {
             return;
         }
+        self.learned = self.learned.saturating_add(1);
         let mut holes = Vec::with_capacity(HOLES + 1);
         let mut length = frame.len();
         for (key, member) in pairs(root) {
@@ -675,7 +687,7 @@ impl Filter {
             for node in &chunks.tape.nodes()[nodes] {
                 let number = match node.kind {
                     Kind::String => false,
-                    Kind::Int | Kind::Float => true,
+                    Kind::Int | Kind::Float if self.learned > STRINGS_ONLY => true,
                     _ => continue,
                 };
                 if holes.len() == HOLES {
@@ -750,7 +762,7 @@ impl Shape {
                 return None;
             }
             at += text.len();
-            let end = if part.number { number_end(bytes, at).ok()?.0 } else { string_end(bytes, at)?.0 };
+            let end = if part.number { number_end(bytes, at).ok()?.0 } else { at + hole_end(&bytes[at..])?.0 };
             *hole = (at as u32, end as u32);
             (at, from) = (end, part.text_end);
         }
@@ -1068,7 +1080,9 @@ mod tests {
             ("a", "null", false),
         ] {
             let mut filter = filter(&["p"]);
-            feed(&mut filter, &event("Hi", "17"));
+            for earlier in ["17", "18", "19"] {
+                feed(&mut filter, &event("Hi", earlier));
+            }
             let next = event(text, created);
             assert_eq!(filter.by_shape(next.as_bytes(), 0).is_some(), known, "{next}");
         }
@@ -1080,10 +1094,21 @@ mod tests {
         let want = |created: &str| {
             format!("data: {{\"created\": {created},\"model\":\"fast\",\"choices\":[{{\"delta\":{{}}}}]}}\r\n\r\n")
         };
-        let events = [event("Hi", "17"), event("", "2"), event("you", "3.5")];
-        assert_eq!(feed(&mut filter, &events[0]), want("17"));
-        assert_eq!(feed(&mut filter, &events[1..].concat()), [want("2"), want("3.5")].concat());
-        assert!(filter.shapes[1].is_none());
+        for created in ["17", "18", "19"] {
+            assert_eq!(feed(&mut filter, &event("Hi", created)), want(created));
+        }
+        let next = [event("", "2"), event("you", "3.5")].concat();
+        assert_eq!(feed(&mut filter, &next), [want("2"), want("3.5")].concat());
+        assert_eq!(filter.learned, 0);
+    }
+
+    #[test]
+    fn numbers_that_differ_become_holes() {
+        let mut filter = filter(&[]);
+        for (at, created) in ["1", "2", "3", "4", "5.5", "6e7"].iter().enumerate() {
+            assert_eq!(filter.by_shape(event("a", created).as_bytes(), 0).is_some(), at > 2, "{created}");
+            feed(&mut filter, &event("a", created));
+        }
     }
 
     #[test]

@@ -25,8 +25,8 @@ mod tests;
 mod text;
 mod write;
 
-use scan::{byte, has, key_hash, skip_white};
-pub(crate) use scan::{hole_end, number_end, string_end};
+use scan::{byte, has, key_hash, skip_white, string_end};
+pub(crate) use scan::{hole_end, number_end};
 
 pub use same::fingerprint;
 pub use text::{Piece, compact, compact_len, unescape};

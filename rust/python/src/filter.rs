@@ -50,7 +50,13 @@ use pyo3::types::{PyBool, PyBytes, PyTuple};
 pub struct StreamFilter {
     state: Mutex<State>,
     functions: Functions,
-    observe: Option<Py<PyAny>>,
+    observer: Observer,
+}
+
+enum Observer {
+    None,
+    Own(Py<ChatCompletionAccumulator>),
+    Other(Py<PyAny>),
 }
 
 struct State {
@@ -104,7 +110,13 @@ impl StreamFilter {
         Ok(Self {
             state: Mutex::new(State { core, closed: false, broken: false, observe_error: None }),
             functions: Functions { set_usage, on_chunk },
-            observe,
+            observer: match observe {
+                None => Observer::None,
+                Some(observer) => match observer.bind(py).cast::<ChatCompletionAccumulator>() {
+                    Ok(accumulator) => Observer::Own(accumulator.clone().unbind()),
+                    Err(_) => Observer::Other(observer),
+                },
+            },
         })
     }
 
@@ -116,14 +128,24 @@ impl StreamFilter {
     fn feed<'py>(&self, piece: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
         let py = piece.py();
         let piece = as_bytes(piece)?;
-        if let Some(observe) = &self.observe {
-            self.show(observe.bind(py), &piece)?;
+        if let Observer::Other(observer) = &self.observer {
+            self.show(observer.bind(py), &piece)?;
         }
-        let bytes = piece.as_bytes();
-        self.working(py, |core| {
+        let work = |core: &mut Filter| {
+            let bytes = piece.as_bytes();
             let sent = core.feed(bytes, &mut self.functions.of(py))?;
             let same = sent.as_ptr() == bytes.as_ptr() && sent.len() == bytes.len();
             Ok(if same { piece.clone() } else { PyBytes::new(py, sent) })
+        };
+        if self.functions.set_usage.is_some() || self.functions.on_chunk.is_some() {
+            drop(self.watch(py, &piece)?);
+            return self.working(py, work);
+        }
+        let mut state = self.watch(py, &piece)?;
+        let core = state.core.as_deref_mut().ok_or_else(in_use)?;
+        catch_unwind(AssertUnwindSafe(|| work(core))).unwrap_or_else(|_| {
+            state.broken = true;
+            Err(internal_error(py))
         })
     }
 
@@ -167,8 +189,12 @@ impl StreamFilter {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let held = [&self.functions.set_usage, &self.functions.on_chunk, &self.observe];
-        held.into_iter().flatten().try_for_each(|object| visit.call(object))
+        let held = [&self.functions.set_usage, &self.functions.on_chunk];
+        held.into_iter().flatten().try_for_each(|object| visit.call(object))?;
+        match &self.observer {
+            Observer::Other(observer) => visit.call(observer),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -204,20 +230,27 @@ impl StreamFilter {
         })
     }
 
-    /// Feeds the observer, which is let go when it raises.
+    /// Feeds an accumulator of this module, which calls no Python, so the lock may be held.
     #[inline]
-    fn show(&self, observe: &Bound<'_, PyAny>, piece: &Bound<'_, PyBytes>) -> PyResult<()> {
+    fn watch(&self, py: Python<'_>, piece: &Bound<'_, PyBytes>) -> PyResult<MutexGuard<'_, State>> {
+        let mut state = self.open(py)?;
+        if let Observer::Own(accumulator) = &self.observer
+            && state.observe_error.is_none()
+        {
+            state.observe_error = accumulator.get().feed(piece).err();
+        }
+        Ok(state)
+    }
+
+    /// Feeds any other observer; it is let go when it raises.
+    fn show(&self, observer: &Bound<'_, PyAny>, piece: &Bound<'_, PyBytes>) -> PyResult<()> {
         let py = piece.py();
         if self.open(py)?.observe_error.is_some() {
             return Ok(());
         }
-        let fed = match observe.cast::<ChatCompletionAccumulator>() {
-            Ok(accumulator) => accumulator.get().feed(piece).map(drop),
-            Err(_) => observe.call_method1(intern!(py, "feed"), (piece,)).map(drop),
-        };
-        match fed {
+        match observer.call_method1(intern!(py, "feed"), (piece,)) {
             Err(error) if error.is_instance_of::<PyException>(py) => self.lock(py)?.observe_error = Some(error),
-            fed => return fed,
+            fed => drop(fed?),
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ pub(super) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
 
 /// The offset of the quote that ends the string whose text begins at `at`, and the string's flags.
 #[inline(always)]
-pub(crate) fn string_end(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
+pub(super) fn string_end(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
     let at = find_stop(bytes, at);
     match byte(bytes, at) {
         b'"' => Some((at, 0)),
