@@ -215,10 +215,12 @@ def test_status_tells_the_first_error(run: Run, body: bytes, status: int, kind: 
     assert b"Traceback" not in done.stderr
 
 
-def test_a_folder_cannot_be_read(run: Run, tmp_path: Path) -> None:
+def test_an_empty_folder(run: Run, tmp_path: Path) -> None:
     done = run("merge", tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.decode() == f"{tmp_path}: cannot be read: Is a directory\n"
+    assert done.stderr.decode() == (
+        f"{tmp_path}: cannot be read: no file in it ends in .sse, .jsonl, .ndjson, or these with .gz or .zst\n"
+    )
 
 
 def test_a_terminal_is_safe_from_what_upstream_sends(run: Run, tmp_path: Path) -> None:

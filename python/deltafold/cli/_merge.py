@@ -1,91 +1,326 @@
-"""``deltafold merge``: recorded streams in, one merged object a line out."""
+"""``deltafold merge``: recorded streams in, one merged object a line out.
+
+Bodies are merged in batches, by threads of the extension, while this thread reads the next ones and writes those that are done.
+So much is held: two batches, of 4 MiB or 512 bodies each. A body that is larger is fed as it is read, and so is standard input.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
 
-from .. import ChatCompletionAccumulator
-from .._errors import escape
-from . import _terminal
+from .. import BACKEND, ChatCompletionAccumulator, DeltafoldError, Diagnostic
+from .._backend import _merge_lines
+from . import _help, _terminal
+from ._progress import Progress
+from ._sources import Problem, Source, sources
 
-__all__ = ["add"]
+__all__ = ["STATUS", "UNUSABLE", "add"]
 
 COMPLETE, UNUSABLE, TRUNCATED, UPSTREAM = 0, 2, 3, 4
 STATUS = {"truncated": TRUNCATED, "upstream-error": UPSTREAM}  # every other kind: UNUSABLE
 RANK = (COMPLETE, TRUNCATED, UPSTREAM, UNUSABLE)
+# Pure Python merges on this thread, so that Ctrl-C finds it: small batches.
+BATCH_BYTES = 4 * 1024 * 1024 if BACKEND == "rust" else 64 * 1024
+BATCH_BODIES = 512
+AHEAD = 2
+SHOWN = 20  # lines about what was odd, and as many about errors, before the rest is only counted
 
 DESCRIPTION = """\
-Merges each FILE, the recorded body of a streamed Chat Completions response, into the chat.completion
-that the server would have returned without streaming, and prints it as one line of JSON.
-A stream with an error gives what it brought until then. What was odd goes to standard error.
+Merges recorded bodies of streamed Chat Completions responses into the chat.completion objects that the
+server would have returned without streaming, and prints each as one line of JSON, in the order of the
+input. A stream with an error gives what it brought until then. What was odd goes to standard error; of
+more than one body there is a summary at the end.
+
+A FILE is one body. With --field, each line of a file that ends in .jsonl or .ndjson, and of standard
+input, is a record of JSON which has a body in it. A folder stands for all .sse, .jsonl and .ndjson files
+in it and below, by name; patterns with *, ? and ** are understood also where the shell leaves them.
+gzip and zstd data is unpacked, whatever its name (zstd before Python 3.14: pip install 'deltafold[cli]').
 """
 
 EPILOG = """\
 exit status:
   0    every stream is complete
   1    the output could not be written
-  2    unusable input: a file that cannot be read, a body that is neither an event stream nor a JSON
-       answer (not-sse), a payload that is no JSON object (bad-json), a limit passed (limit-exceeded);
-       also a wrong command line
+  2    unusable input: a file that cannot be read, a record without a body, a body that is neither an event
+       stream nor a JSON answer (not-sse), a payload that is no JSON object (bad-json), a limit passed
+       (limit-exceeded); also a wrong command line
   3    truncated: a stream ended before [DONE] and before every choice had its finish reason
   4    upstream error: the server reported an error in the stream or instead of it
-  130  interrupted by Ctrl-C
+  130  interrupted by Ctrl-C; every line before is whole
   141  the reader of the output has gone
-A stream counts by its first error. Of several files the worst counts: 2, then 4, then 3.
+A stream counts by its first error. Of several the worst counts: 2, then 4, then 3.
 
 examples:
   deltafold merge --pretty recorded.sse
   curl -sN … | deltafold merge
+  deltafold merge logs/ > completions.jsonl
+  deltafold merge --field response.body 'kafka/**/*.jsonl.gz' --on-error skip > completions.jsonl
 """
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the subcommand to the parser."""
-    parser = commands.add_parser(
-        "merge",
-        help="print the merged chat.completion of recorded streams",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = _help.command(
+        commands, "merge", "print the merged chat.completion of recorded streams", DESCRIPTION, EPILOG
     )
     parser.add_argument(
-        "files", nargs="*", default=["-"], metavar="FILE", help="a recorded body; - is standard input, the default"
+        "files",
+        nargs="*",
+        default=["-"],
+        metavar="FILE",
+        help="a file, folder or pattern; - is standard input, the default",
     )
+    parser.add_argument(
+        "--field",
+        metavar="PATH",
+        type=_path,
+        help="where a record has its body: names and numbers with dots between, such as response.body or choices.0.raw; "
+        "a JSON pointer (/a/b) for names with dots; . for a record that is the body. The body is a text, or a list of texts",
+    )
+    parser.add_argument(
+        "--on-error",
+        choices=("keep", "skip", "fail"),
+        default="keep",
+        help="a body with an error: keep what it brought (the default; a record without a body gives null), skip it, "
+        "or fail, which ends the work there",
+    )
+    parser.add_argument("-j", "--threads", type=_count, default=0, metavar="N", help="threads that merge; one a core")
     parser.add_argument("--pretty", action="store_true", help="indent the JSON for people")
+    volume = parser.add_mutually_exclusive_group()
+    volume.add_argument("-q", "--quiet", action="store_true", help="say nothing but what keeps a file from being read")
+    volume.add_argument(
+        "-v", "--verbose", action="store_true", help=f"say all that was odd, not the first {SHOWN} lines"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Merges every file and gives the exit status."""
-    return max((_merge(path, arguments.pretty) for path in arguments.files), key=RANK.index)
+    """Merges everything and gives the exit status."""
+    return _Run(arguments).run()
 
 
-def _merge(path: str, pretty: bool) -> int:
-    name = "standard input" if path == "-" else escape(path)
-    accumulator = ChatCompletionAccumulator()
-    try:
-        for piece in _terminal.pieces(path):
+def _path(text: str) -> list[str]:
+    if text.startswith("/"):
+        return [name.replace("~1", "/").replace("~0", "~") for name in text[1:].split("/")]
+    path = [] if text == "." else text.split(".")
+    if "" in path:
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty name in it")
+    return path
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,4}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of threads")
+    return int(text)
+
+
+Outcome = tuple[bytes | None, DeltafoldError | str | None, list[Diagnostic]]
+
+
+class _Batch(NamedTuple):
+    names: list[str]
+    merged: Future[list[Outcome]]
+
+
+class _Failed(Exception):
+    """A bad body ends the work."""
+
+
+class _Run:
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        found = list(sources(arguments.files))
+        self.found = found
+        self.progress = Progress(sum(each.size for each in found if isinstance(each, Source)), not arguments.quiet)
+        self.pool = ThreadPoolExecutor(1, "deltafold") if BACKEND == "rust" else None
+        self.names: list[str] = []
+        self.bodies: list[bytes] = []
+        self.held = 0
+        self.path: list[str] | None = None
+        self.waiting: deque[_Batch] = deque()
+        self.status = COMPLETE
+        self.count = self.complete = self.bytes = self.read = 0
+        self.errors: Counter[str] = Counter()
+        self.odd: Counter[str] = Counter()
+        self.lines = {"error": 0, "odd": 0}
+        self.start = time.monotonic()
+
+    def run(self) -> int:
+        try:
+            for source in self.found:
+                if isinstance(source, Problem):
+                    self._flush(0)
+                    self._unreadable(source.name, source.reason)
+                    continue
+                try:
+                    self._take(source)
+                except OSError as failure:
+                    self._flush(0)
+                    self._unreadable(source.name, failure.strerror or str(failure))
+                self.read += source.position
+            self._flush(0)
+        except _Failed:
+            pass
+        finally:
+            self.progress.close()
+            if self.pool is not None:
+                self.pool.shutdown(wait=False, cancel_futures=True)
+        _terminal.flush()
+        if self.count > 1 and not self.arguments.quiet:
+            _terminal.say(self._summary())
+        return self.status
+
+    # Reading
+
+    def _take(self, source: Source) -> None:
+        by_line = self.arguments.field is not None and source.of_lines
+        path = self.arguments.field if by_line else None
+        if path != self.path or source.live:
+            self._submit()
+        if source.live:
+            self._flush(0)
+        self.path = path
+        if by_line:
+            for number, line in _numbered(source.lines()):
+                if line is None:
+                    self._flush(0)
+                elif line.strip():
+                    self._add(f"{source.name}:{number}", line, self.read + source.position)
+            return
+        held, pieces = [], source.pieces()
+        size = 0
+        for piece in pieces:
+            held.append(piece)
+            size += len(piece)
+            if source.live or size > BATCH_BYTES:
+                break
+        else:
+            self._add(source.name, b"".join(held), self.read + source.position)
+            return
+        self._flush(0)
+        self._stream(source, held, pieces)
+
+    def _stream(self, source: Source, held: list[bytes], pieces: Iterator[bytes]) -> None:
+        accumulator = ChatCompletionAccumulator()
+        for start in held:
+            accumulator.feed(start)
+            self.bytes += len(start)
+        held.clear()
+        for piece in pieces:
             accumulator.feed(piece)
-    except OSError as failure:
-        _terminal.say(f"{name}: cannot be read: {failure.strerror or failure}")
-        return UNUSABLE
-    accumulator.close()
-    _print(accumulator.result_json(), pretty)
-    _report(name, accumulator)
-    return COMPLETE if accumulator.error is None else STATUS.get(accumulator.error.kind, UNUSABLE)
+            self.bytes += len(piece)
+            self.progress.at(self.read + source.position, self.count)
+        accumulator.close()
+        self._tell(source.name, (accumulator.result_json(), accumulator.error, accumulator.diagnostics))
+        _terminal.flush()
+
+    def _add(self, name: str, body: bytes, position: int) -> None:
+        self.names.append(name)
+        self.bodies.append(body)
+        self.held += len(body)
+        self.bytes += len(body)
+        if self.held >= BATCH_BYTES or len(self.bodies) >= BATCH_BODIES:
+            self._submit()
+            self._flush(AHEAD)
+            self.progress.at(position, self.count)
+
+    def _submit(self) -> None:
+        if not self.bodies:
+            return
+        merged: Future[list[Outcome]]
+        if self.pool is not None:
+            merged = self.pool.submit(_merge_lines, self.bodies, self.arguments.threads, None, None, self.path)
+        else:
+            merged = Future()
+            merged.set_result(_merge_lines(self.bodies, 1, None, None, self.path))
+        self.waiting.append(_Batch(self.names, merged))
+        self.names, self.bodies, self.held = [], [], 0
+
+    # Writing
+
+    def _flush(self, keep: int) -> None:
+        """Writes what is done, until only so many batches wait."""
+        if not keep:
+            self._submit()
+        while len(self.waiting) > keep:
+            batch = self.waiting.popleft()
+            for name, outcome in zip(batch.names, batch.merged.result()):
+                self._tell(name, outcome)
+            if not keep:
+                _terminal.flush()
+
+    def _tell(self, name: str, outcome: Outcome) -> None:
+        line, error, notes = outcome
+        self.count += 1
+        for note in notes:
+            self.odd[note.kind] += 1
+        if error is None:
+            self.complete += 1
+            self._print(line)
+        elif self.arguments.on_error == "keep":
+            self._print(line)
+        if not self.arguments.quiet and (notes or error):
+            _terminal.flush()
+            for note in notes:
+                where = "" if note.offset is None else f", first at byte {note.offset}"
+                self._say("odd", f"{name}: {note.kind}: {note.count}{where}")
+        if error is None:
+            return
+        kind = error.kind if isinstance(error, DeltafoldError) else "no-body"
+        self.errors[kind] += 1
+        if not self.arguments.quiet:
+            self._say("error", f"{name}: {error}")
+        self._worse(STATUS.get(kind, UNUSABLE))
+
+    def _print(self, line: bytes | None) -> None:
+        if line is None:
+            line = b"null"
+        if self.arguments.pretty:
+            line = json.dumps(json.loads(line), indent=2, ensure_ascii=False).encode()
+        if not line.isascii() or b"\x7f" in line:
+            line = _terminal.visible(line.decode()).encode()
+        _terminal.write(line + b"\n")
+
+    def _unreadable(self, name: str, reason: str) -> None:
+        self.errors["unreadable"] += 1
+        self.progress.say(f"{name}: cannot be read: {reason}")
+        self._worse(UNUSABLE)
+
+    def _worse(self, status: int) -> None:
+        self.status = max(self.status, status, key=RANK.index)
+        if self.arguments.on_error == "fail":
+            _terminal.flush()
+            raise _Failed
+
+    def _say(self, what: str, line: str) -> None:
+        self.lines[what] += 1
+        if self.arguments.verbose or self.lines[what] <= SHOWN:
+            self.progress.say(line)
+        elif self.lines[what] == SHOWN + 1:
+            self.progress.say(f"(more of this kind is only counted; --verbose tells each {what} line)")
+
+    def _summary(self) -> str:
+        took = max(time.monotonic() - self.start, 1e-3)
+        parts = [
+            f"deltafold: {self.count:,} bodies, {self.complete:,} without error; "
+            f"{self.bytes / 1e6:,.1f} MB in {took:.1f} s, {self.bytes / took / 1e6:,.0f} MB/s"
+        ]
+        for title, counted in (("errors", self.errors), ("odd", self.odd)):
+            if counted:
+                parts.append(f"{title}: {', '.join(f'{kind} {count:,}' for kind, count in counted.most_common())}")
+        return "; ".join(parts)
 
 
-def _print(line: bytes, pretty: bool) -> None:
-    text = json.dumps(json.loads(line), indent=2, ensure_ascii=False) if pretty else line.decode()
-    _terminal.write(_terminal.visible(text).encode() + b"\n")
-    _terminal.flush()
-
-
-def _report(name: str, accumulator: ChatCompletionAccumulator) -> None:
-    for kind, count, offset in accumulator.diagnostics:
-        where = "" if offset is None else f", first at byte {offset}"
-        _terminal.say(f"{name}: {kind}: {count}{where}")
-    if accumulator.error is not None:
-        _terminal.say(f"{name}: {accumulator.error}")
+def _numbered(lines: Iterator[bytes | None]) -> Iterator[tuple[int, Any]]:
+    """Lines with their numbers, where None is no line."""
+    number = 0
+    for line in lines:
+        number += line is not None
+        yield number, line

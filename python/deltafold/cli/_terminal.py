@@ -7,30 +7,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from typing import TextIO
 
-__all__ = ["UNWRITABLE", "Unwritable", "abandon", "flush", "pieces", "say", "visible", "write"]
+__all__ = ["UNWRITABLE", "Unwritable", "abandon", "flush", "is_terminal", "say", "visible", "write"]
 
 UNWRITABLE = 1  # the exit status when standard output takes no more, a full disk for one
-PIECE = 64 * 1024  # bytes of one read
 UNUSUAL = re.compile(r"[^\n\x20-\x7e]")
 
 
 class Unwritable(Exception):
     """Standard output is closed or takes no more."""
-
-
-def pieces(path: str) -> Iterator[bytes]:
-    """The bytes of a file as they come, ``-`` being standard input; raises OSError."""
-    if path == "-":
-        if sys.stdin is None:
-            raise OSError("standard input is closed")
-        while piece := os.read(sys.stdin.fileno(), PIECE):
-            yield piece
-        return
-    with open(path, "rb", buffering=0) as file:
-        while piece := file.read(PIECE):
-            yield piece
 
 
 def write(line: bytes) -> None:
@@ -71,4 +57,11 @@ def say(line: str) -> None:
 
 def visible(text: str) -> str:
     """JSON text with every invisible or directional character as its escape: the same JSON, harmless on a terminal."""
+    if text.isprintable():
+        return text
     return UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
+
+
+def is_terminal(file: TextIO | None) -> bool:
+    """Whether a person reads it."""
+    return file is not None and not file.closed and file.isatty()

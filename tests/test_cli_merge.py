@@ -1,0 +1,185 @@
+"""``deltafold merge`` on many bodies: where they come from, in which order they leave, and what happens to bad ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams import END, chunk, sse
+from test_cli import Run, environment, posix, run  # noqa: F401  the fixtures
+
+
+def body(text: str) -> bytes:
+    return sse(chunk({"content": text}), *END)
+
+
+CUT = sse(chunk({"content": "half"}))
+
+
+def texts(output: bytes) -> list[Any]:
+    """The content of each line; None for null, and for a line without choices."""
+    lines = [json.loads(line) for line in output.splitlines()]
+    return [line["choices"][0]["message"]["content"] if line and line["choices"] else None for line in lines]
+
+
+def records(*bodies: bytes | str) -> bytes:
+    return b"".join(json.dumps({"a": {"b": b if isinstance(b, str) else b.decode()}}).encode() + b"\n" for b in bodies)
+
+
+def test_folders_globs_and_packed_files(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    logs = tmp_path / "logs"
+    (logs / "deep").mkdir(parents=True)
+    (logs / "b.sse").write_bytes(body("b"))
+    (logs / "a.SSE.gz").write_bytes(gzip.compress(body("a")) + gzip.compress(b""))
+    (logs / "deep" / "c.sse").write_bytes(body("c"))
+    (logs / "notes.txt").write_bytes(b"no stream")
+    (logs / ".hidden.sse").write_bytes(body("h"))
+    done = run("merge", "logs")
+    assert (done.returncode, texts(done.stdout)) == (0, ["a", "b", "c"])
+    assert done.stderr.decode().startswith("deltafold: 3 bodies, 3 without error; ")
+    assert done.stderr.count(b"\n") == 1
+    done = run("merge", "-q", "logs/**/*.sse", "logs/[a]*", "logs/z*")
+    assert (done.returncode, texts(done.stdout)) == (2, ["b", "c", "a"])
+    assert done.stderr.decode() == "logs/z*: cannot be read: no file matches\n"
+
+
+def test_zstd(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    zstandard = pytest.importorskip("zstandard")
+    packed = zstandard.compress(body("a"))
+    (tmp_path / "a.zst").write_bytes(packed)
+    done = run("merge", "a.zst")
+    assert (done.returncode, texts(done.stdout)) == (0, ["a"])
+    assert texts(run("merge", stdin=packed).stdout) == ["a"]
+    (tmp_path / "bad.zst").write_bytes(packed[:8] + b"\xff" * 40)
+    done = run("merge", "bad.zst")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"bad.zst: cannot be read: broken zstd data: ")
+
+
+def test_broken_gzip(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    packed = gzip.compress(body("a"))
+    (tmp_path / "short.gz").write_bytes(packed[:-12])
+    (tmp_path / "wrong.gz").write_bytes(packed[:-8] + b"\0" * 8)
+    (tmp_path / "good.sse").write_bytes(body("b"))
+    done = run("merge", "short.gz", "wrong.gz", "good.sse")
+    assert (done.returncode, texts(done.stdout)) == (2, ["b"])
+    said = done.stderr.decode().splitlines()
+    assert said[0].startswith("short.gz: cannot be read: broken gzip data: ")
+    assert said[1].startswith("wrong.gz: cannot be read: CRC check failed")
+
+
+def test_records(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "log.jsonl").write_bytes(records(body("a"), CUT) + b'\n{"a":{}}\nnot json\n' + records(body("b"))[:-1])
+    done = run("merge", "--field", "a.b", "log.jsonl")
+    assert (done.returncode, texts(done.stdout)) == (2, ["a", "half", None, None, "b"])
+    assert done.stdout.splitlines()[2:4] == [b"null", b"null"]
+    said = done.stderr.decode().splitlines()
+    assert said[0].startswith("log.jsonl:2: truncated: ")
+    assert said[1:3] == ["log.jsonl:4: the line has no such member", "log.jsonl:5: the line is not JSON"]
+    assert said[3].startswith("deltafold: 5 bodies, 2 without error; ")
+    assert said[3].endswith("; errors: no-body 2, truncated 1")
+    done = run("merge", "--field", "/a/b", "-", "-q", stdin=records(body("a"), body("b")))
+    assert (done.returncode, texts(done.stdout), done.stderr) == (0, ["a", "b"], b"")
+    done = run("merge", "--field", ".", stdin=json.dumps(body("a").decode()).encode())
+    assert (done.returncode, texts(done.stdout)) == (0, ["a"])
+
+
+def test_without_field_lines_of_chunks_are_one_body(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    lines = [json.dumps({"object": "chat.completion.chunk", **part}) for part in (chunk({"content": "a"}), END[0])]
+    (tmp_path / "chunks.jsonl").write_text("\n".join(lines))
+    done = run("merge", "chunks.jsonl")
+    assert (done.returncode, texts(done.stdout)) == (0, ["a"])
+
+
+@pytest.mark.parametrize("how", ["keep", "skip", "fail"])
+def test_on_error(run: Run, tmp_path: Path, how: str) -> None:  # noqa: F811
+    (tmp_path / "log.jsonl").write_bytes(records(body("a"), "<html>", body("b")))
+    done = run("merge", "--field", "a.b", "--on-error", how, "log.jsonl")
+    assert texts(done.stdout) == {"keep": ["a", None, "b"], "skip": ["a", "b"], "fail": ["a"]}[how]
+    assert done.returncode == 2
+    assert b"log.jsonl:2: not-sse: " in done.stderr
+
+
+def test_order_over_many_batches(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    wanted = [str(at) for at in range(1200)]
+    (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(records(*map(body, wanted)), 1))
+    done = run("merge", "--field", "a.b", "-j", "3", "log.jsonl.gz")
+    assert (done.returncode, texts(done.stdout)) == (0, wanted)
+
+
+def test_a_large_body_between_small_ones(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "a.sse").write_bytes(body("a"))
+    (tmp_path / "b.sse").write_bytes(b": " + b"x" * 5_000_000 + b"\n" + body("b"))
+    done = run("merge", "a.sse", "b.sse", "a.sse")
+    assert (done.returncode, texts(done.stdout)) == (0, ["a", "b", "a"])
+
+
+def test_what_repeats_is_counted(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "log.jsonl").write_bytes(records(*[CUT] * 30))
+    done = run("merge", "--field", "a.b", "log.jsonl")
+    assert len(done.stderr.splitlines()) == 22
+    assert done.stderr.endswith(b"; errors: truncated 30\n")
+    assert len(run("merge", "-v", "--field", "a.b", "log.jsonl").stderr.splitlines()) == 31
+
+
+@pytest.mark.parametrize(
+    "option", [["--field", "a..b"], ["-j", "x"], ["-j", "-1"], ["--on-error", "cry"], ["-q", "-v"]]
+)
+def test_wrong_options(run: Run, option: list[str]) -> None:  # noqa: F811
+    done = run("merge", *option)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"usage: deltafold merge" in done.stderr
+
+
+@posix
+def test_ctrl_c_in_long_work(environment: dict[str, str], tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "log.jsonl").write_bytes(records(*[body("x" * 200)] * 20_000))
+    command = [sys.executable, "-m", "deltafold", "merge", "--field", "a.b", "log.jsonl"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, b"")
+    assert rest.count(b"\n") < 20_000
+
+
+@posix
+def test_a_terminal_sees_progress(environment: dict[str, str], tmp_path: Path) -> None:  # noqa: F811
+    pty = pytest.importorskip("pty")
+    code = (
+        "import sys; from deltafold.cli import _progress, main; _progress.PATIENCE = _progress.EVERY = -1\n"
+        "sys.exit(main(['merge', '--field', 'a.b', 'log.jsonl']))"
+    )
+    (tmp_path / "log.jsonl").write_bytes(records(*[body("a")] * 1100))
+    for hidden in (False, True):
+        start = "import sys; sys.modules['rich'] = None\n" if hidden else ""
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-c", start + code]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment, cwd=tmp_path) as process:
+            os.close(theirs)
+            shown = b""
+            assert process.stdout is not None
+            output = process.stdout.read()
+            while True:
+                try:
+                    piece = os.read(ours, 4096)
+                except OSError:
+                    break
+                if not piece:
+                    break
+                shown += piece
+        os.close(ours)
+        assert process.returncode == 0
+        assert output.count(b"\n") == 1100
+        assert b" bodies" in shown.split(b"deltafold: ")[0]
+        assert b"deltafold: 1,100 bodies, 1,100 without error" in shown
