@@ -340,7 +340,7 @@ impl Machine {
                 }
             }
             let rest = &piece[*at..];
-            let ending = memchr2(b'\n', b'\r', rest);
+            let ending = line_end(rest);
             let part = &rest[..ending.unwrap_or(rest.len())];
             let start = *at;
             self.look(part.len());
@@ -634,6 +634,15 @@ impl Machine {
             self.data.extend_from_slice(&piece[range]);
         }
     }
+}
+
+/// The first LF or CR; without a search's preparations where there is next to nothing to search.
+#[inline]
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    if bytes.len() < 8 {
+        return bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+    }
+    memchr2(b'\n', b'\r', bytes)
 }
 
 /// What [`Machine::end`] asks to be read.
