@@ -10,7 +10,7 @@ ifeq ($(CARGO),)
 export DELTAFOLD_TEST_PURE_ONLY := 1
 endif
 
-.PHONY: install test lint format docs bench bench-check fuzz wheel clean
+.PHONY: install test lint format docs bench bench-check fuzz leaks audit wheel clean
 .DEFAULT_GOAL := install
 
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find _build rust -name target -prune -o -name '*.rs' -print -o -name '*.toml' -print -o -name '*.py' -print)
@@ -26,6 +26,7 @@ $(VENV)/installed: $(SOURCES)
 test: install  ## both implementations; without cargo on the path only the pure one
 ifneq ($(CARGO),)
 	cargo test --quiet --package deltafold-core
+	cargo test --quiet --manifest-path rust/memory/Cargo.toml --target-dir target
 endif
 	$(BIN)/python -m pytest -q $(ARGS)
 
@@ -61,7 +62,23 @@ bench-check: install  ## instructions per chunk against benches/instructions.jso
 	$(BIN)/python scripts/callgrind.py --check $(ARGS)
 
 fuzz:  ## every target for a minute; needs cargo-fuzz and a nightly toolchain
-	cd rust/fuzz && for target in $$(cargo +nightly fuzz list); do cargo +nightly fuzz run $$target -- -max_total_time=60 || exit 1; done
+	for target in $$(cargo +nightly fuzz list --fuzz-dir rust/fuzz); do \
+		mkdir -p rust/fuzz/corpus/$$target; \
+		cargo +nightly fuzz run --fuzz-dir rust/fuzz $$target rust/fuzz/corpus/$$target \
+			$$(ls -d rust/fuzz/seeds/$$target 2>/dev/null) -- -max_total_time=60 -max_len=4096 || exit 1; \
+	done
+
+leaks: install  ## what accumulators cost and leave behind in memory; Linux
+	DELTAFOLD_BACKEND=pure $(BIN)/python scripts/leaks.py
+ifneq ($(CARGO),)
+	DELTAFOLD_BACKEND=rust $(BIN)/python scripts/leaks.py --dropped 1000000
+endif
+
+audit:  ## known vulnerabilities and licences; needs cargo-deny, cargo-audit, pip-audit, and the network for their databases
+	cargo deny check
+	cargo audit
+	cargo audit --file rust/fuzz/Cargo.lock
+	pip-audit .
 
 wheel: install  ## sdist and wheel in dist/
 	$(BIN)/python -m build --outdir dist

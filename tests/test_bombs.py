@@ -69,6 +69,7 @@ BOMBS: dict[str, tuple[list[bytes], int, str | None]] = {
 }
 
 
+@pytest.mark.thread_unsafe(reason="tracemalloc is everybody's")
 @pytest.mark.parametrize("name", BOMBS)
 def test_what_stays_is_small_and_the_rest_counts(backend: Backend, name: str) -> None:
     pieces, most, kind = BOMBS[name]

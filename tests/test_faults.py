@@ -88,6 +88,7 @@ def test_a_million_data_prefixes_take_linear_time(backend: Backend) -> None:
     assert acc.diagnostics == [Diagnostic("repeated-data-prefix", 1, 0)]
 
 
+@pytest.mark.thread_unsafe(reason="tracemalloc is everybody's")
 def test_a_constant_that_will_not_fit_is_not_spelled_out(backend: Backend) -> None:
     """A member that was the same every time becomes joined text when it changes: here 10,000 times the limit."""
     tracemalloc.start()
@@ -99,6 +100,7 @@ def test_a_constant_that_will_not_fit_is_not_spelled_out(backend: Backend) -> No
     assert peak < 500_000
 
 
+@pytest.mark.thread_unsafe(reason="tracemalloc is everybody's")
 def test_a_body_of_short_lines_costs_its_bytes(backend: Backend) -> None:
     """The lines are kept until it is known what the body is; a list of them would cost a hundred times as much."""
     tracemalloc.start()
@@ -112,6 +114,7 @@ def test_a_body_of_short_lines_costs_its_bytes(backend: Backend) -> None:
     assert (acc.error.kind, acc.error.offset) == ("not-sse", 0)
 
 
+@pytest.mark.thread_unsafe(reason="tracemalloc is everybody's")
 def test_text_of_short_fragments_costs_its_bytes(backend: Backend) -> None:
     tracemalloc.start()
     acc = delta(backend, *[b'{"content":"%d"}' % n for n in range(10_000, 40_000)])
