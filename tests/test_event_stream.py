@@ -284,6 +284,13 @@ def test_a_half_of_a_pair_waits(backend: Backend) -> None:
     assert stream.close()[:2] == [TextDelta(0, "\ufffd"), TextDone(0, "x😀\ufffd")]
 
 
+def test_a_half_in_arguments(backend: Backend) -> None:
+    data = b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"arguments":"x\\ud83d"}}]}}]}\n\n'
+    events = told(backend, by_events(data))
+    assert "".join(e.arguments for e in events if isinstance(e, ToolCallArgumentsDelta)) == "x\ufffd"
+    assert ToolCallDone(0, 0, ToolCall("c", "function", None, "x\ufffd")) in events
+
+
 def test_nothing_after_done(backend: Backend) -> None:
     stream = EventStream(backend.ChatCompletionAccumulator())
     events = stream.feed(sse(chunk({"content": "a"}, finish_reason="stop")) + END)

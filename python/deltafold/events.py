@@ -317,7 +317,7 @@ class Following:
         self._accumulator = accumulator
         self._index = index
         self._cursors = Cursors(accumulator, index)
-        self._given: dict[type, int] = {}  # characters told of each kind of text
+        self._given: dict[Any, int] = {}  # characters told of each kind of text, and of each call
         self._reason: str | None = None
         self._started: set[int] = set()
 
@@ -347,6 +347,10 @@ class Following:
                 done.append(DONES[delta](self._index, whole))
         calls = self._accumulator.tool_calls(self._index)
         numbers = [grown.number for grown in self._tell_calls(True, events)]
+        for number, call in zip(numbers, calls):
+            rest = call.arguments[self._given.get(number, 0) :]
+            if rest:  # a half of a surrogate pair that stayed alone
+                events.append(ToolCallArgumentsDelta(self._index, number, rest))
         if isinstance(message.get("audio"), dict):
             done.append(AudioDone(self._index, message["audio"]))
         done += [ToolCallDone(self._index, number, call) for number, call in zip(numbers, calls)]
@@ -364,6 +368,7 @@ class Following:
                 self._started.add(call.number)
                 events.append(ToolCallStarted(self._index, call.number, call.id, call.name, call.type))
             if call.new:
+                self._given[call.number] = self._given.get(call.number, 0) + len(call.new)
                 events.append(ToolCallArgumentsDelta(self._index, call.number, call.new))
         return calls
 
