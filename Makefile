@@ -10,7 +10,7 @@ ifeq ($(CARGO),)
 export DELTAFOLD_TEST_PURE_ONLY := 1
 endif
 
-.PHONY: install test lint format docs bench bench-check fuzz leaks audit wheel clean
+.PHONY: install test lint format docs bench bench-check fuzz wheel clean
 .DEFAULT_GOAL := install
 
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find _build rust -name target -prune -o -name '*.rs' -print -o -name '*.toml' -print -o -name '*.py' -print)
@@ -67,18 +67,6 @@ fuzz:  ## every target for a minute; needs cargo-fuzz and a nightly toolchain
 		cargo +nightly fuzz run --fuzz-dir rust/fuzz $$target rust/fuzz/corpus/$$target \
 			$$(ls -d rust/fuzz/seeds/$$target 2>/dev/null) -- -max_total_time=60 -max_len=4096 || exit 1; \
 	done
-
-leaks: install  ## what accumulators cost and leave behind in memory; Linux
-	DELTAFOLD_BACKEND=pure $(BIN)/python scripts/leaks.py
-ifneq ($(CARGO),)
-	DELTAFOLD_BACKEND=rust $(BIN)/python scripts/leaks.py --dropped 1000000
-endif
-
-audit:  ## known vulnerabilities and licences; needs cargo-deny, cargo-audit, pip-audit, and the network for their databases
-	cargo deny check
-	cargo audit
-	cargo audit --file rust/fuzz/Cargo.lock
-	pip-audit .
 
 wheel: install  ## sdist and wheel in dist/
 	$(BIN)/python -m build --outdir dist

@@ -37,7 +37,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 def use(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     implementation = importlib.import_module(f"deltafold._{backend.name}")
-    for name in implementation.__all__:
+    for name in ("ChatCompletionAccumulator", "StreamFilter", "merge"):
         monkeypatch.setattr(deltafold, name, getattr(implementation, name))
 
 
