@@ -235,7 +235,7 @@ def test_a_terminal_is_safe_from_what_upstream_sends(run: Run, tmp_path: Path) -
         assert done.returncode == 4
     name = "evil\x1b[31m\u202e.sse"
     done = run("merge", name)
-    assert done.stderr.decode() == "evil\\x1b[31m\\u202e.sse: cannot be read: No such file or directory\n"
+    assert done.stderr.decode() == "evil\\x1b[31m\\u202e.sse: cannot be read: no file matches\n"
 
 
 def test_version(run: Run, environment: dict[str, str]) -> None:
