@@ -125,7 +125,7 @@ impl Accumulator {
     /// The merged completion so far as one line of JSON.
     #[must_use]
     pub fn result_json(&self) -> String {
-        let mut out = JsonText::default();
+        let mut out = JsonText::with_capacity(self.retained_bytes() + 1024);
         self.write(&mut out);
         out.into_string()
     }

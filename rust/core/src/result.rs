@@ -303,6 +303,12 @@ pub struct JsonText {
 }
 
 impl JsonText {
+    /// Room for about so many bytes.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { out: String::with_capacity(bytes), ..Self::default() }
+    }
+
     /// The text written.
     #[must_use]
     pub fn into_string(self) -> String {

@@ -129,11 +129,8 @@ fn build<'py>(py: Python<'py>, tape: &Tape, text: &str, at: usize) -> PyResult<B
         Kind::Float | Kind::NonFinite => PyFloat::new(py, node.number(text)).into_any(),
         Kind::String | Kind::Key => PyString::new(py, &node.string(text)).into_any(),
         Kind::Array => {
-            let list = PyList::empty(py);
-            for item in tape.items(at) {
-                list.append(build(py, tape, text, item)?)?;
-            }
-            list.into_any()
+            let items: PyResult<Vec<_>> = tape.items(at).map(|item| build(py, tape, text, item)).collect();
+            PyList::new(py, items?)?.into_any()
         }
         Kind::Object => {
             let dict = PyDict::new(py);

@@ -229,7 +229,12 @@ pub(crate) fn number_end(bytes: &[u8], start: usize) -> Result<(usize, Kind, u8)
         let minus_zero = whole > start && bytes[whole] == b'0';
         return Ok((at, Kind::Int, if minus_zero { RAW } else { 0 }));
     }
-    let canonical = at == mantissa && is_canonical(&bytes[whole..point], &bytes[point + 1..mantissa]);
+    let (digits, fraction) = (&bytes[whole..point], bytes.get(point + 1..mantissa).unwrap_or_default());
+    let canonical = if at == mantissa {
+        is_canonical(digits, fraction)
+    } else {
+        is_canonical_exponent(digits, fraction, &bytes[mantissa..at])
+    };
     Ok((at, Kind::Float, if canonical { 0 } else { RAW }))
 }
 
@@ -242,4 +247,16 @@ fn is_canonical(whole: &[u8], fraction: &[u8]) -> bool {
         return false;
     };
     digits <= 15 && (tenths.is_empty() || *last != b'0') && (!small || fraction.len() <= 4 || fraction[..4] != *b"0000")
+}
+
+/// The same for a float with an exponent: `repr` writes one from 1e+16 on and below 1e-4, with two digits at least.
+fn is_canonical_exponent(whole: &[u8], fraction: &[u8], exponent: &[u8]) -> bool {
+    let [b'1'..=b'9'] = whole else { return false };
+    let in_range = match exponent {
+        [b'e', b'-', b'0', digit] => *digit >= b'5',
+        [b'e', b'+', tens @ b'1'..=b'9', digit] => (*tens, *digit) >= (b'1', b'6'),
+        [b'e', b'-', b'1'..=b'9', _] => true,
+        _ => false,
+    };
+    in_range && fraction.len() <= 14 && fraction.last().is_none_or(|last| *last != b'0')
 }
