@@ -393,3 +393,19 @@ def test_the_recipe(backend: Backend, monkeypatch: pytest.MonkeyPatch, end: byte
     }
     exec(next(code for code in recipes("agents.md") if "EventStream" in code), names)
     assert heard == [("think", "hm"), ("say", "so"), ("f", [1]), *([] if end else ["truncated"])]
+
+
+def test_events_of_an_accumulator(backend: Backend) -> None:
+    accumulator = backend.ChatCompletionAccumulator()
+    assert accumulator.events(sse(chunk({"content": "a"}))) == [TextDelta(0, "a")]
+    assert accumulator.events(bytearray(sse(chunk({"content": "b"}, finish_reason="stop")))) == [TextDelta(0, "b"), Finish(0, "stop")]
+    assert accumulator.events() == [TextDone(0, "ab"), NO_USAGE, Done(True)]
+    assert accumulator.events() == []
+    assert accumulator.close_reason == "eof"
+    with pytest.raises(ValueError, match="closed"):
+        accumulator.events(b"data")
+    with pytest.raises(TypeError):
+        accumulator.events("data")
+    gone = weakref.ref(accumulator)
+    del accumulator
+    assert gone() is None

@@ -11,7 +11,6 @@ import re
 from typing import Any
 
 HALF = re.compile("[\ud800-\udfff]")
-MISSING = object()
 PLAIN = frozenset({str, int, float, bool, type(None)})
 
 _plain_models: dict[type, bool] = {}  # whether a class's members may be read; a program has few classes of chunks
@@ -89,57 +88,3 @@ def is_plain_model(kind: type) -> bool:
     if getattr(kind, "model_config", {}).get("serialize_by_alias"):
         return False
     return not any(field.exclude or getattr(field, "exclude_if", None) or field.metadata for field in fields.values())
-
-
-class Envelope:
-    """Spares a run of chunk objects what each only repeats from the one before.
-
-    Merging an equal member of the top level once more changes nothing, nor does a null in a choice that had it null before.
-    What is left is a fraction of a chunk, and gives the same result.
-    """
-
-    __slots__ = ("_choice_set", "_held", "_members", "_set")
-
-    def __init__(self) -> None:
-        self._members: dict[str, Any] = {}
-        self._set: set[str] | None = None
-        self._held: dict[str, Any] = {}
-        self._choice_set: set[str] | None = None
-
-    def news(self, chunk: Any) -> Any:
-        """What ``feed_chunk`` needs of this chunk."""
-        if not is_plain(type(chunk)) or chunk.__pydantic_extra__:
-            self._set = self._choice_set = None
-            return chunk
-        around = chunk.__dict__.copy()
-        choices = around.pop("choices", None)
-        around.pop("obfuscation", None)
-        last, self._members = self._members, around
-        if chunk.__pydantic_fields_set__ != self._set:
-            self._set, self._choice_set = chunk.__pydantic_fields_set__, None
-            return members(chunk)
-        news = {"choices": self._entries(choices)}
-        if around != last:
-            for name, member in around.items():
-                if name in chunk.__pydantic_fields_set__ and member != last.get(name, MISSING):
-                    news[name] = within(member)
-        return news
-
-    def _entries(self, choices: Any) -> Any:
-        if type(choices) is not list or len(choices) != 1 or not is_plain(type(choices[0])):
-            self._choice_set = None
-            return within(choices)
-        choice = choices[0]
-        held = choice.__dict__.copy()
-        delta = held.pop("delta", None)
-        were_set = choice.__pydantic_fields_set__
-        if choice.__pydantic_extra__ or any(held[name] is not None for name in held if name != "index"):
-            self._choice_set = None
-        elif held == self._held and were_set == self._choice_set and is_plain(type(delta)):
-            news = {"delta": members(delta)}
-            if "index" in were_set:
-                news["index"] = held["index"]
-            return [news]
-        else:
-            self._held, self._choice_set = held, were_set
-        return [members(choice)]

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ._backend import ChatCompletionAccumulator
-from ._chunks import Envelope
 from ._types import Limits
 
 
@@ -22,9 +21,9 @@ def merge_chunks(chunks: Iterable[Any], *, limits: Limits | None = None, n: int 
         >>> merge_chunks([chunk])["choices"][0]["message"]
         {'role': 'assistant', 'content': 'Hi'}
     """
-    accumulator, envelope = ChatCompletionAccumulator(limits, n), Envelope()
+    accumulator = ChatCompletionAccumulator(limits, n)
     for chunk in chunks:
-        accumulator.feed_chunk(envelope.news(chunk))
+        accumulator.feed_chunk(chunk)
     accumulator.close()
     accumulator.raise_for_error()
     return accumulator.result()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ._backend import ChatCompletionAccumulator
 from ._calls import ToolCall
-from ._chunks import Envelope, as_dict
+from ._chunks import as_dict
 from ._cursors import Cursors
 from ._types import Limits
 
@@ -78,7 +78,6 @@ class ChatCompletionStreamState:
         self._tools: dict[str, Mapping[str, Any]] = functions(input_tools) if isinstance(input_tools, Iterable) else {}
         self._format = response_format if isinstance(response_format, type) else None
         self._parses = self._format is not None or any(parseable(function) for function in self._tools.values())
-        self._envelope = Envelope()
         self._choices: dict[int, ChoiceState] = {}
         self._snapshot: ParsedChatCompletion[Any] | None = None
 
@@ -98,7 +97,7 @@ class ChatCompletionStreamState:
 
             chunk = ChatCompletionChunk.construct(**as_dict(chunk))
             choices = chunk.choices
-        self.accumulator.feed_chunk(self._envelope.news(chunk))
+        self.accumulator.feed_chunk(chunk)
         self._snapshot = None
         events: list[Any] = [ChunkEvent(chunk, self)]
         for position, entry in enumerate(choices or ()):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any, NoReturn, final
 
 from .._calls import ToolCall
@@ -35,7 +37,7 @@ class ChatCompletionAccumulator:
         'Hi'
     """
 
-    __slots__ = ("__weakref__", "_close_reason", "_stream")
+    __slots__ = ("__weakref__", "_close_reason", "_events", "_stream")
 
     def __init__(self, limits: Limits | None = None, n: int | None = None) -> None:
         if limits is not None and not isinstance(limits, Limits):
@@ -44,6 +46,7 @@ class ChatCompletionAccumulator:
             raise ValueError("n must be None or 1")
         self._stream = Stream(limits or Limits(), n)
         self._close_reason: str | None = None
+        self._events: Any = None
 
     def feed(self, piece: Piece) -> int:
         """Takes the response's next bytes, cut anywhere; gives the ``Seen`` flags of what they brought, as a plain int.
@@ -73,6 +76,15 @@ class ChatCompletionAccumulator:
         if self._close_reason is not None:
             raise ValueError("the accumulator is closed")
         return self._stream.feed_text(text)
+
+    def events(self, piece: Piece | None = None) -> list[Any]:
+        """The small typed events (``deltafold.events``) of the response's next bytes; without a piece it is closed, and these are
+        the last."""
+        if self._events is None:
+            # written once over either implementation, so above both; paid for only here
+            self._events = import_module("deltafold.events").EventStream(weakref.proxy(self))
+        events: list[Any] = self._events.close() if piece is None else self._events.feed(piece)
+        return events
 
     def close(self, reason: str = "eof") -> int:
         """Ends the stream and decides about an unfinished last event; gives the ``Seen`` flags of what that brought.
@@ -225,17 +237,17 @@ class ChatCompletionAccumulator:
         start = 0 if cursor is None else cursor
         new, end = [], 0
         for text in texts:
-            withheld = text is texts[-1] and self._close_reason is None
-            length = text.nchars if withheld else len(text)
+            last = text is texts[-1]
+            length = text.nchars if last else len(text)
             if start < end + length:
                 new.append(text.since(max(start - end, 0)))
-                if text.half and not withheld:
+                if text.half and not last:
                     new.append("\ufffd")
             end += length
         return "".join(new), max(start, end)
 
     def _calls_since(
-        self, cursors: dict[Any, int], choice: int, every: bool = False
+        self, cursors: dict[int, int], choice: int, every: bool = False
     ) -> list[tuple[int, int, str | None, str, str | None, str]]:
         """The tool calls whose arguments grew: position in the result, number in order of opening, id, type, name, new text.
 

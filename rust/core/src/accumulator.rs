@@ -51,6 +51,23 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
+/// A tool call that grew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Grown {
+    /// Its place in the result so far.
+    pub position: usize,
+    /// Its number in order of opening.
+    pub number: u64,
+    pub id: Option<String>,
+    pub kind: String,
+    pub name: Option<String>,
+    /// What its arguments grew by.
+    pub new: String,
+    /// The next cursor.
+    pub end: usize,
+}
+
 impl Accumulator {
     /// An accumulator for one response; `fold` puts every choice into choice 0.
     #[must_use]
@@ -188,8 +205,14 @@ impl Accumulator {
     /// The text behind `cursor` bytes, and the next cursor; a surrogate half that waits is withheld until `close`.
     #[must_use]
     pub fn text_since(&self, cursor: usize, choice: u64) -> (String, usize) {
+        self.member_since("content", cursor, choice)
+    }
+
+    /// `text_since` for any member of the message that is text; `content.thinking` for the thinking among the parts.
+    #[must_use]
+    pub fn member_since(&self, name: &str, cursor: usize, choice: u64) -> (String, usize) {
         let choice = self.stream.body.completion.choice(choice);
-        let texts = choice.map(|choice| choice.texts("content")).unwrap_or_default();
+        let texts = choice.map(|choice| choice.texts(name)).unwrap_or_default();
         let mut new = String::new();
         let mut end = 0;
         for (at, text) in texts.iter().enumerate() {
@@ -204,6 +227,34 @@ impl Accumulator {
             end += length;
         }
         (new, end.max(cursor))
+    }
+
+    /// The tool calls whose arguments grew behind `cursor(number)` bytes; a bare `{}`, which may be a placeholder, is
+    /// withheld. `every`: all calls as they are.
+    pub fn calls_since(&self, choice: u64, every: bool, cursor: impl Fn(u64) -> usize) -> Vec<Grown> {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let choice = self.stream.body.completion.choice(choice);
+        let calls = choice.map(|choice| choice.calls()).unwrap_or_default();
+        let mut grown = Vec::new();
+        for (position, call) in calls.into_iter().enumerate() {
+            let from = cursor(call.before);
+            let text = match call.arguments() {
+                Some(arguments) if every || !arguments.is_bare() => arguments.text.decided(),
+                _ => "",
+            };
+            if every || text.len() > from {
+                grown.push(Grown {
+                    position,
+                    number: call.before,
+                    id: some(&call.id),
+                    kind: call.kind().to_owned(),
+                    name: some(call.name()),
+                    new: text.get(from..).unwrap_or("").to_owned(),
+                    end: text.len().max(from),
+                });
+            }
+        }
+        grown
     }
 
     /// The reasoning of a choice.
@@ -236,10 +287,7 @@ fn joined(texts: Vec<&Text>) -> String {
     out
 }
 
-/// A string as JSON text.
-#[must_use]
-pub fn json_string(value: &str) -> String {
-    let mut out = String::new();
-    write_string(value, &mut out);
-    out
+/// Appends a string as JSON text.
+pub fn push_json_string(value: &str, out: &mut String) {
+    write_string(value, out);
 }

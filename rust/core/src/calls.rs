@@ -233,7 +233,7 @@ impl Function {
 #[derive(Debug)]
 pub(crate) struct Call {
     /// Calls opened before it.
-    before: u64,
+    pub before: u64,
     index: Option<u64>,
     /// Within the limit.
     kept: bool,

@@ -407,8 +407,16 @@ impl Choice {
         self.finish_reason = Some(reason.into_owned());
     }
 
-    /// The texts behind one member of the message.
+    /// The texts behind one member of the message; `content.thinking` are those of the thinking among the parts.
     pub fn texts(&self, name: &str) -> Vec<&Text> {
+        if name == "content.thinking" {
+            return match self.message.get("content") {
+                Some(Slot::Content(content)) => {
+                    content.parts.as_ref().map(|parts| parts.texts("thinking")).unwrap_or_default()
+                }
+                _ => Vec::new(),
+            };
+        }
         match self.message.get(name) {
             Some(Slot::Joined(joined)) => vec![&joined.text],
             Some(Slot::Content(content)) => content.texts(),
@@ -421,16 +429,8 @@ impl Choice {
     /// The first of the reasoning strings that is not empty, else the thinking parts, else the reasoning details.
     pub fn reasoning(&self) -> Vec<&Text> {
         let some = |texts: &Vec<&Text>| texts.iter().any(|text| !text.is_empty());
-        if let Some(texts) = REASONING.iter().map(|name| self.texts(name)).find(some) {
-            return texts;
-        }
-        if let Some(Slot::Content(content)) = self.message.get("content")
-            && let Some(parts) = &content.parts
-            && let Some(thinking) = Some(parts.texts("thinking")).filter(some)
-        {
-            return thinking;
-        }
-        self.texts("reasoning_details")
+        let names = REASONING.iter().copied().chain(["content.thinking"]);
+        names.map(|name| self.texts(name)).find(some).unwrap_or_else(|| self.texts("reasoning_details"))
     }
 
     /// The tool calls in the order of the result.

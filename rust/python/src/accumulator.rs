@@ -10,6 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyType};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -37,6 +38,8 @@ struct State {
     core: Accumulator,
     close_reason: Option<Py<PyString>>,
     error: Option<Py<PyAny>>,
+    /// `deltafold.events.EventStream`, once somebody asked for events; it holds a weak reference to the accumulator.
+    events: Option<Py<PyAny>>,
     broken: bool,
 }
 
@@ -46,7 +49,7 @@ impl ChatCompletionAccumulator {
     #[pyo3(signature = (limits=None, n=None))]
     fn new(py: Python<'_>, limits: Option<&Bound<'_, PyAny>>, n: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let core = Accumulator::new(limits_of(py, limits)?, fold_of(n)?);
-        Ok(Self { state: Mutex::new(State { core, close_reason: None, error: None, broken: false }) })
+        Ok(Self { state: Mutex::new(State { core, close_reason: None, error: None, events: None, broken: false }) })
     }
 
     /// Takes the response's next bytes, cut anywhere; gives the ``Seen`` flags of what they brought, as a plain int.
@@ -252,6 +255,54 @@ impl ChatCompletionAccumulator {
     /// For tests of the boundary: panics where a fault of the core would, in `feed` or while it is read.
     fn _panic(&self, py: Python<'_>, reading: bool) -> PyResult<u32> {
         if reading { self.read(py, |_| panic!("as asked")) } else { self.work(|_| panic!("as asked")) }
+    }
+
+    /// The small typed events (``deltafold.events``) of the response's next bytes; without a piece it is closed, and these are
+    /// the last.
+    #[pyo3(signature = (piece=None))]
+    fn events<'py>(slf: &Bound<'py, Self>, piece: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let kept = slf.get().lock()?.events.as_ref().map(|stream| stream.clone_ref(py));
+        let stream = if let Some(stream) = kept {
+            stream.into_bound(py)
+        } else {
+            let weak = py.import(intern!(py, "weakref"))?.getattr(intern!(py, "proxy"))?.call1((slf,))?;
+            let class = py.import(intern!(py, "deltafold.events"))?.getattr(intern!(py, "EventStream"))?;
+            let stream = class.call1((weak,))?;
+            slf.get().lock()?.events = Some(stream.clone().unbind());
+            stream
+        };
+        match piece {
+            Some(piece) => stream.call_method1(intern!(py, "feed"), (piece,)),
+            None => stream.call_method0(intern!(py, "close")),
+        }
+    }
+
+    fn _text_since(&self, py: Python<'_>, name: &str, cursor: Option<usize>, choice: u64) -> PyResult<(String, usize)> {
+        self.read(py, |core| core.member_since(name, cursor.unwrap_or(0), choice))
+    }
+
+    #[pyo3(signature = (cursors, choice, every=false))]
+    #[allow(clippy::type_complexity)]
+    fn _calls_since(
+        &self,
+        py: Python<'_>,
+        cursors: &Bound<'_, PyDict>,
+        choice: u64,
+        every: bool,
+    ) -> PyResult<Vec<(usize, u64, Option<String>, String, Option<String>, String)>> {
+        let mut held = HashMap::new();
+        for (number, cursor) in cursors.iter() {
+            held.insert(number.extract::<u64>()?, cursor.extract::<usize>()?);
+        }
+        let given = |number| held.get(&number).copied().unwrap_or(0);
+        let grown = self.read(py, |core| core.calls_since(choice, every, given))?;
+        let mut found = Vec::with_capacity(grown.len());
+        for call in grown {
+            cursors.set_item(call.number, call.end)?;
+            found.push((call.position, call.number, call.id, call.kind, call.name, call.new));
+        }
+        Ok(found)
     }
 
     fn __repr__(&self) -> PyResult<String> {
