@@ -398,7 +398,8 @@ def test_the_recipe(backend: Backend, monkeypatch: pytest.MonkeyPatch, end: byte
 def test_events_of_an_accumulator(backend: Backend) -> None:
     accumulator = backend.ChatCompletionAccumulator()
     assert accumulator.events(sse(chunk({"content": "a"}))) == [TextDelta(0, "a")]
-    assert accumulator.events(bytearray(sse(chunk({"content": "b"}, finish_reason="stop")))) == [TextDelta(0, "b"), Finish(0, "stop")]
+    last = bytearray(sse(chunk({"content": "b"}, finish_reason="stop")))
+    assert accumulator.events(last) == [TextDelta(0, "b"), Finish(0, "stop")]
     assert accumulator.events() == [TextDone(0, "ab"), NO_USAGE, Done(True)]
     assert accumulator.events() == []
     assert accumulator.close_reason == "eof"
