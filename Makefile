@@ -52,7 +52,7 @@ format: install  ## rewrites the sources as lint wants them
 
 docs: install  ## the site in site/, without network, warnings being errors
 	$(BIN)/python -m pip install --quiet --group docs
-	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir target/doctrees . site
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env --conf-dir docs --doctree-dir target/doctrees . site
 
 bench: install  ## ratios to other ways of merging, and benches/ratios.svg
 	$(BIN)/python -m pip install --quiet --group bench

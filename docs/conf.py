@@ -9,8 +9,6 @@ from pathlib import Path
 
 os.environ["DELTAFOLD_BACKEND"] = "pure"  # the same names and words as Rust's, with type hints
 
-from pygments.lexers.data import JsonLexer
-from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,12 +37,23 @@ html_extra_path = ["index.html"]  # leads to docs/index.html
 html_show_sourcelink = html_copy_source = False
 
 
+EXAMPLE = re.compile(r"^```(?:(deltas|chunks|sse)|(json|python) (\w+))$", re.MULTILINE)
+
+
 def setup(app: Sphinx) -> None:
-    """The kinds of examples in semantics.md, and one correction."""
-    app.add_lexer("deltas", JsonLexer)
-    app.add_lexer("chunks", JsonLexer)
-    app.add_lexer("sse", TextLexer)
+    """Two corrections."""
+    app.connect("source-read", show_kinds)
     app.connect("autodoc-process-docstring", keep_colon, priority=400)  # before napoleon
+
+
+def show_kinds(app: Sphinx, page: str, source: list[str]) -> None:
+    """What a block of examples is stands behind its three ticks; on the site it is shown above it."""
+
+    def captioned(fence: re.Match[str]) -> str:
+        language = fence[2] or ("text" if fence[1] == "sse" else "json")
+        return f"```{{code-block}} {language}\n:caption: {fence[1] or fence[3]}\n"
+
+    source[0] = EXAMPLE.sub(captioned, source[0])
 
 
 def keep_colon(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
