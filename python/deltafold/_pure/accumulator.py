@@ -237,11 +237,11 @@ class ChatCompletionAccumulator:
         start = 0 if cursor is None else cursor
         new, end = [], 0
         for text in texts:
-            last = text is texts[-1]
-            length = text.nchars if last else len(text)
+            withheld = text is texts[-1] and self._close_reason is None
+            length = text.nchars if withheld else len(text)
             if start < end + length:
                 new.append(text.since(max(start - end, 0)))
-                if text.half and not last:
+                if text.half and not withheld:
                     new.append("\ufffd")
             end += length
         return "".join(new), max(start, end)
