@@ -111,7 +111,7 @@ used() { # ENVIRONMENT BACKEND TAG: the command line and the import, from a fold
 }
 
 for minor in 10 11 12 13 14 14t; do
-    other=$(ls -d "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3."${minor%t}".*"${minor##*[0-9]}"/bin/python 2> /dev/null | tail -n 1) || true
+    other=$(ls -d "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3."${minor%t}".*[0-9]"${minor##*[0-9]}"/bin/python 2> /dev/null | tail -n 1) || true
     [ -n "$other" ] || other=$(command -v "python3.$minor") || { echo "no Python 3.$minor here"; continue; }
     environment "pure-3.$minor" "$other"
     "$work/pure-3.$minor/bin/python" -m pip install --quiet --no-index "$work"/wheels/*-none-any.whl
