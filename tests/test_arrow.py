@@ -87,7 +87,7 @@ def test_polars_and_duckdb_hand_over_their_own(backend: Backend) -> None:
 def test_what_is_no_column_of_bodies(backend: Backend, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
     pytest.importorskip(library)
     monkeypatch.setattr(_bodies, "LIBRARIES", (library,))
-    with pytest.raises(TypeError, match="a column of bodies must be of binary or text, not (?i:int64)"):
+    with pytest.raises(TypeError, match=r"a column of bodies must be of binary or text, not (?i:int64)"):
         backend.merge_many(pa.array([1]))
     with pytest.raises(TypeError, match="bodies must be one column, not a table of 2"):
         backend.merge_many(pa.table({"a": [b""], "b": [b""]}))

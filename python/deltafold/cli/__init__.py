@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 
 from .. import BACKEND
-from . import _merge, _terminal
+from . import _bench, _completion, _inspect, _merge, _split, _terminal, _verify
 
 __all__ = ["main"]
 
@@ -36,11 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="deltafold", description="Merges recorded Chat Completions streams.", allow_abbrev=False
+        prog="deltafold",
+        description="Merges recorded Chat Completions streams, and tells what is in them.",
+        epilog="Each command has its own help: deltafold COMMAND --help. The exit statuses are told there; 0 is good everywhere.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="tell version, backend and build, and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    _merge.add(commands)
+    for command in (_merge, _inspect, _verify, _split, _bench, _completion):
+        command.add(commands)
     return parser
 
 
