@@ -88,7 +88,7 @@ class Shapes:
         return known
 
     def judge(self, chunk: Chunk) -> list[tuple[Place, Target | None]] | None:
-        """Before the ordinary path merges a chunk: its holes if the chunk is quiet."""
+        """The holes of a chunk if to merge it, or to merge it once more, would only append to texts."""
         if self.off or chunk.place is not None or (self._loud >= PATIENCE and self._loud % 8):
             return None
         if "\n" in chunk.text or "\r" in chunk.text or HALF.search(chunk.text):
@@ -96,11 +96,14 @@ class Shapes:
         quiet = _Quiet(chunk)
         return quiet.holes if quiet.check(self._completion) else None
 
+    def forget(self) -> None:
+        """The ordinary path has merged a chunk that was not quiet: what was judged so far counts no more."""
+        self.version += 1
+
     def learn(self, chunk: Chunk, holes: list[tuple[Place, Target | None]] | None) -> None:
         """After the ordinary path has merged a chunk."""
         if holes is None:
             self._loud += 1
-            self.version += 1
             return
         self._loud = 0
         literals, targets, at = [], [], 0

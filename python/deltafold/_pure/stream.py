@@ -160,10 +160,15 @@ class Stream:
                     error, beside = entry["error"], entry
                     break
         is_error = not error and (is_error or value.get("object") == "error")
-        holes = self.shapes.judge(chunk) if quiet and not is_error and not error else None
+        quiet = quiet and not is_error and not error
+        holes = self.shapes.judge(chunk) if quiet else None
         notes = self.ledger.notes
         self.completion.merge(chunk, is_error)
-        self.shapes.learn(chunk, None if notes != self.ledger.notes or self.ledger.over else holes)
+        quiet = quiet and notes == self.ledger.notes and not self.ledger.over
+        if holes is None or not quiet:
+            self.shapes.forget()
+            holes = self.shapes.judge(chunk) if quiet else None  # what is not the first time may well be from now on
+        self.shapes.learn(chunk, holes)
         if error:
             self._upstream_error(error, beside)
         elif is_error:

@@ -9,7 +9,7 @@
 //! Equal bytes parse equally. So a payload whose literals are equal, and whose holes are valid JSON strings, parses to the
 //! remembered chunk with other strings in the holes. Merging it is then the merge of the holes, *if merging the other
 //! members once more changes nothing*. [`Quiet::check`] is the only judge of that. It runs before the ordinary merge of a
-//! chunk and looks at every member next to what is held: an id that is settled, a model equal to the one held, a null
+//! chunk, and if that was not quiet once more behind it, and looks at every member next to what is held: an id that is settled, a model equal to the one held, a null
 //! where something is held, a role that has come. Whatever it does not know is not quiet.
 //!
 //! What was quiet stays so as long as nothing but text is appended. (Numbers of which the last stays may change too:
@@ -206,7 +206,7 @@ impl Shapes {
         true
     }
 
-    /// Judges a chunk before the ordinary path merges it.
+    /// Judges a chunk: whether to merge it, or to merge it once more, would only append to texts.
     #[inline]
     pub fn judge(&mut self, chunk: Value<'_>, completion: &Completion) -> Option<Quiet> {
         if self.off || self.loud >= PATIENCE && !self.loud.is_multiple_of(8) {
@@ -223,11 +223,14 @@ impl Shapes {
                 self.loud = 0;
                 self.remember(&quiet, text.as_bytes());
             }
-            None => {
-                self.loud = self.loud.saturating_add(1);
-                self.version += 1;
-            }
+            None => self.loud = self.loud.saturating_add(1),
         }
+    }
+
+    /// The ordinary path has merged a chunk that was not quiet: what was judged so far counts no more.
+    #[inline]
+    pub fn forget(&mut self) {
+        self.version += 1;
     }
 
     fn remember(&mut self, quiet: &Quiet, text: &[u8]) {
@@ -757,7 +760,7 @@ fn is_settled(members: &Members, name: &str, value: Value<'_>) -> bool {
     members.get(name).is_some_and(|held| is_settled_slot(held, value))
 }
 
-/// Whether putting `value` where `held` is changes nothing.
+/// Whether putting `value` where `held` is changes nothing. Not for numbers that `Quiet::member` takes for holes.
 fn is_settled_slot(held: &Slot, value: Value<'_>) -> bool {
     if value.is_null() {
         return true;
@@ -778,8 +781,7 @@ fn is_settled_slot(held: &Slot, value: Value<'_>) -> bool {
         return true;
     }
     match held {
-        // A number may be changed by a shape, which does not move the version.
-        Slot::Leaf(leaf) => !leaf.is_number() && value.is_raw(&leaf.raw),
+        Slot::Leaf(leaf) => value.is_raw(&leaf.raw),
         Slot::Members(members) if value.is_object() => {
             value.members().all(|(name, member)| is_settled(members, &name, member))
         }

@@ -465,9 +465,16 @@ impl Body {
         }
         is_error &= error.is_none();
         let notes = self.ledger.notes;
-        let quiet = if is_error || error.is_some() { None } else { self.shapes.judge(chunk, &self.completion) };
+        let can_repeat = !is_error && error.is_none() && chunk.tape.words() == 0;
+        let quiet = if can_repeat { self.shapes.judge(chunk, &self.completion) } else { None };
         self.completion.merge(chunk, is_error, &mut self.ledger);
-        let quiet = quiet.filter(|_| notes == self.ledger.notes && !self.ledger.over && chunk.tape.words() == 0);
+        let can_repeat = can_repeat && notes == self.ledger.notes && !self.ledger.over;
+        let quiet = quiet.filter(|_| can_repeat);
+        if quiet.is_none() {
+            self.shapes.forget();
+        }
+        // What is not quiet the first time may well be from now on.
+        let quiet = quiet.or_else(|| if can_repeat { self.shapes.judge(chunk, &self.completion) } else { None });
         self.shapes.learn(quiet, chunk.text);
         if let Some((error, beside)) = error {
             self.upstream_error(error, beside);
