@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from conftest import Backend
+from conftest import Backend, load
 from deltafold import DeltafoldError, Limits
 from streams import END, chunk, sse
 
@@ -33,8 +35,8 @@ CUT = sse(chunk({"content": "half"}))
 def test_order(backend: Backend, threads: int) -> None:
     texts = [f"{at} {'x' * (at % 7 * 300)}" for at in range(300)]
     wanted = [completion(text)["choices"][0]["message"]["content"] for text in texts]
-    for given in ([body(text) for text in texts], (body(text) for text in texts)):
-        results = backend.merge_many(given, threads)
+    for bodies in ([body(text) for text in texts], (body(text) for text in texts)):
+        results = backend.merge_many(bodies, threads)
         assert [r["choices"][0]["message"]["content"] for r in results] == wanted
 
 
@@ -158,3 +160,26 @@ def test_records(backend: Backend) -> None:
 def test_the_whole_line_may_be_the_body(backend: Backend) -> None:
     [(line, error, notes)] = merge_lines(backend, [json.dumps(body("a").decode()).encode()], [])
     assert (json.loads(line), error, notes) == (completion("a"), None, [])
+
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=8), st.just(body("a").decode())),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("a0é"), inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(VALUES, st.booleans(), st.integers(0, 3)), max_size=5),
+    st.lists(st.sampled_from(["a", "0", "1", "é", "-1", "²", ""]), max_size=3),
+)
+def test_records_of_any_kind(values: list[tuple[Any, bool, int]], path: list[str]) -> None:
+    lines = [
+        json.dumps(value, ensure_ascii=ascii).encode("utf-8", "replace")[cut // 3 :] for value, ascii, cut in values
+    ]
+    told = [
+        [(line, str(error), notes) for line, error, notes in merge_lines(backend, lines, path)]
+        for backend in (load("pure"), load("rust"))
+    ]
+    assert told[0] == told[1]

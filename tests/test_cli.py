@@ -259,6 +259,25 @@ def test_a_wrong_command_line(run: Run, arguments: tuple[str, ...]) -> None:
     assert b"usage: deltafold" in done.stderr
 
 
+def test_a_fault_of_its_own_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from deltafold import cli
+
+    def fail(_: object) -> int:
+        raise LookupError("lost\x1b")
+
+    monkeypatch.setattr(cli._merge, "run", fail)
+    monkeypatch.setattr(cli._merge, "_Run", fail)
+    monkeypatch.delenv("DELTAFOLD_TRACEBACK", raising=False)
+    assert cli.main(["merge", "a.sse"]) == 70
+    said = capsys.readouterr().err
+    assert said.startswith("deltafold: a fault of its own, please report it: LookupError: lost\\x1b (")
+    monkeypatch.setenv("DELTAFOLD_TRACEBACK", "1")
+    with pytest.raises(LookupError):
+        cli.main(["merge", "a.sse"])
+
+
 def test_the_installed_command(environment: dict[str, str]) -> None:
     command = Path(sys.executable).with_name("deltafold")
     if not command.exists():

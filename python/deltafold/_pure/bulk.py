@@ -115,7 +115,9 @@ def _text_at(line: bytes, path: Sequence[str]) -> bytes:
     for name in path:
         if isinstance(value, dict) and name in value:
             value = value[name]
-        elif isinstance(value, list) and name.isascii() and name.isdigit() and int(name[:20]) < len(value):
+        elif (
+            isinstance(value, list) and name.isascii() and name.isdigit() and len(name) < 20 and int(name) < len(value)
+        ):
             value = value[int(name)]
         else:
             raise _NoText("the line has no such member")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 
 from .. import BACKEND
+from .._errors import escape
 from . import _bench, _completion, _inspect, _merge, _split, _terminal, _verify
 
 __all__ = ["main"]
 
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 CLOSED_PIPE = 141  # 128 + SIGPIPE
+FAULT = 70  # EX_SOFTWARE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _terminal.abandon()
         _terminal.say(f"deltafold: {error}")
         return _terminal.UNWRITABLE
+    except Exception as error:
+        if os.environ.get("DELTAFOLD_TRACEBACK") == "1":
+            raise
+        what = escape(f"{type(error).__name__}: {error}")
+        _terminal.say(f"deltafold: a fault of its own, please report it: {what} (DELTAFOLD_TRACEBACK=1 shows where)")
+        return FAULT
     return status
 
 
@@ -38,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltafold",
         description="Merges recorded Chat Completions streams, and tells what is in them.",
-        epilog="Each command has its own help: deltafold COMMAND --help. The exit statuses are told there; 0 is good everywhere.",
+        epilog="Each command has its own help: deltafold COMMAND --help. "
+        "It tells the exit statuses; everywhere 0 is good, and 70 a fault of deltafold itself.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="tell version, backend and build, and exit")

@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -136,9 +136,11 @@ class _Failed(Exception):
 class _Run:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        found = list(sources(arguments.files))
-        self.found = found
-        self.progress = Progress(sum(each.size for each in found if isinstance(each, Source)), not arguments.quiet)
+        self.progress = Progress(not arguments.quiet)
+        self.found: Iterable[Source | Problem] = sources(arguments.files)
+        if self.progress.on:  # else a folder of a million files need not be known beforehand
+            self.found = list(self.found)
+            self.progress.total = sum(each.size for each in self.found if isinstance(each, Source))
         self.pool = ThreadPoolExecutor(1, "deltafold") if BACKEND == "rust" else None
         self.names: list[str] = []
         self.bodies: list[bytes] = []

@@ -17,9 +17,9 @@ EVERY = 0.1
 class Progress:
     """Shown on standard error when that is a terminal and standard output is none; else silent."""
 
-    def __init__(self, total: int, wanted: bool = True) -> None:
-        self._on = wanted and _terminal.is_terminal(sys.stderr) and not _terminal.is_terminal(sys.stdout)
-        self._total = total
+    def __init__(self, wanted: bool = True) -> None:
+        self.total = 0  # bytes that will be read, as far as anybody knows
+        self.on = wanted and _terminal.is_terminal(sys.stderr) and not _terminal.is_terminal(sys.stdout)
         self._start = self._last = time.monotonic()
         self._rich: Any = None
         self._task: Any = None
@@ -28,7 +28,7 @@ class Progress:
     def at(self, position: int, bodies: int) -> None:
         """Tells how many bytes were read, and bodies merged."""
         now = time.monotonic()
-        if not self._on or now - self._start < PATIENCE or now - self._last < EVERY:
+        if not self.on or now - self._start < PATIENCE or now - self._last < EVERY:
             return
         self._last = now
         if not self._shown:
@@ -37,7 +37,7 @@ class Progress:
         if self._rich is not None:
             self._rich.update(self._task, completed=position, bodies=f"{bodies:,}")
             return
-        part = f"{min(position / self._total, 1):.0%}, " if self._total else ""
+        part = f"{min(position / self.total, 1):.0%}, " if self.total else ""
         rate = position / (now - self._start) / 1e6
         print(f"\r\x1b[K{part}{bodies:,} bodies, {rate:.0f} MB/s", end="", file=sys.stderr, flush=True)
 
@@ -56,7 +56,7 @@ class Progress:
             self._rich = None
         else:
             self._clear()
-        self._on = False
+        self.on = False
 
     def _clear(self) -> None:
         if self._shown:
@@ -76,5 +76,5 @@ class Progress:
             progress.TimeRemainingColumn(),
         )
         self._rich = progress.Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._rich.add_task("", total=self._total or None, bodies="0")
+        self._task = self._rich.add_task("", total=self.total or None, bodies="0")
         self._rich.start()

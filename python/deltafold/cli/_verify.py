@@ -80,7 +80,7 @@ def _verify(name: str, data: bytes, backends: dict[str, Any], every: bool) -> bo
     told = []
     for backend, accumulator in backends.items():
         step = 1 if every else max(1, -(-len(data) * len(data) // BUDGET[backend]))
-        progress = Progress(len(data))
+        progress = Progress()
         count = 0
         for how, pieces in _cuts(data, step):
             found = _told(accumulator, pieces)
