@@ -8,6 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList};
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -134,7 +135,7 @@ pub fn _merge_lines<'py>(
     let merge = |body: &[u8]| {
         let core = match &path {
             None => merged(body, limits, fold),
-            Some(path) => merged(text_at(body, path)?.as_bytes(), limits, fold),
+            Some(path) => merged(&text_at(body, path)?, limits, fold),
         };
         let odd = core.error().is_some() || !core.diagnostics().is_empty();
         Ok::<_, &'static str>((core.result_json(), odd.then_some(core)))
@@ -167,8 +168,8 @@ fn merged(body: &[u8], limits: Limits, fold: bool) -> Accumulator {
 }
 
 /// The text in a line of JSON; an array of texts is joined.
-fn text_at(line: &[u8], path: &[String]) -> Result<String, &'static str> {
-    let line = String::from_utf8_lossy(line);
+fn text_at(line: &[u8], path: &[String]) -> Result<Vec<u8>, &'static str> {
+    let line = std::str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), Cow::Borrowed);
     let mut tape = Tape::new();
     tape.parse(&line, Limits::default().max_depth).map_err(|_| "the line is not JSON")?;
     let mut at = 0;
@@ -185,13 +186,47 @@ fn text_at(line: &[u8], path: &[String]) -> Result<String, &'static str> {
         .ok_or("the line has no such member")?;
     }
     match tape.node(at).kind {
-        Kind::String => Ok(tape.string(&line, at).into_owned()),
+        Kind::String => Ok(unescaped(tape.slice(&line, at).as_bytes())
+            .unwrap_or_else(|| tape.string(&line, at).into_owned().into_bytes())),
         Kind::Array if tape.items(at).all(|item| tape.node(item).kind == Kind::String) => {
-            Ok(tape.items(at).map(|item| tape.string(&line, item)).collect())
+            Ok(tape.items(at).map(|item| tape.string(&line, item)).collect::<String>().into_bytes())
         }
         _ => Err("the member is not text"),
     }
 }
+
+/// The value of a valid string whose escapes are the short ones: a body has one every few bytes, so that it pays to take
+/// them byte by byte.
+fn unescaped(raw: &[u8]) -> Option<Vec<u8>> {
+    let mut value = vec![0; raw.len()];
+    let mut length = 0;
+    let mut bytes = raw.iter();
+    for (slot, byte) in value.iter_mut().zip(std::iter::from_fn(|| {
+        let byte = *bytes.next()?;
+        Some(if byte == b'\\' {
+            match bytes.next() {
+                Some(b'n') => b'\n',
+                Some(byte @ (b'"' | b'\\' | b'/')) => *byte,
+                Some(b't') => b'\t',
+                Some(b'r') => b'\r',
+                _ => UNKNOWN,
+            }
+        } else {
+            byte
+        })
+    })) {
+        if byte == UNKNOWN {
+            return None;
+        }
+        *slot = byte;
+        length += 1;
+    }
+    value.truncate(length);
+    Some(value)
+}
+
+/// No byte of a valid text.
+const UNKNOWN: u8 = 0xff;
 
 fn threads_of(threads: &Given<'_>) -> PyResult<usize> {
     let threads = match &threads.0 {
