@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from deltafold.cli import _sources
 from streams import END, chunk, sse
 from test_cli import Run, environment, posix, run  # noqa: F401  the fixtures
 
@@ -90,6 +91,16 @@ def test_records(run: Run, tmp_path: Path) -> None:  # noqa: F811
     assert (done.returncode, texts(done.stdout), done.stderr) == (0, ["a", "b"], b"")
     done = run("merge", "--field", ".", stdin=json.dumps(body("a").decode()).encode())
     assert (done.returncode, texts(done.stdout)) == (0, ["a"])
+
+
+def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_sources, "LONGEST", 1 << 20)
+    (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(b'{"a":1}\n' + b" " * (3 << 20)))
+    source = _sources.Source(str(tmp_path / "bomb.jsonl.gz"))
+    lines = source.lines()
+    assert next(lines) == b'{"a":1}'
+    with pytest.raises(OSError, match="a line of more than 1 MiB"):
+        next(lines)
 
 
 def test_without_field_lines_of_chunks_are_one_body(run: Run, tmp_path: Path) -> None:  # noqa: F811

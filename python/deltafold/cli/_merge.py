@@ -39,8 +39,9 @@ input. A stream with an error gives what it brought until then. What was odd goe
 more than one body there is a summary at the end.
 
 A FILE is one body. With --field, each line of a file that ends in .jsonl or .ndjson, and of standard
-input, is a record of JSON which has a body in it. A folder stands for all .sse, .jsonl and .ndjson files
-in it and below, by name; patterns with *, ? and ** are understood also where the shell leaves them.
+input, is a record of JSON which has a body in it, of 256 MiB at most. A folder stands for all .sse, .jsonl
+and .ndjson files in it and below, by name; patterns with *, ? and ** are understood also where the shell
+leaves them.
 gzip and zstd data is unpacked, whatever its name (zstd before Python 3.14: pip install 'deltafold[cli]').
 """
 

@@ -16,6 +16,7 @@ from .._errors import escape
 __all__ = ["LINES", "PIECE", "Problem", "Source", "sources"]
 
 PIECE = 64 * 1024  # bytes of one read
+LONGEST = 256 * 1024 * 1024  # bytes of a record; packed data may unpack to anything
 LINES = (".jsonl", ".ndjson")
 FOUND = (".sse", *LINES)  # what is taken of a folder
 PACKED = (".gz", ".zst")
@@ -76,12 +77,16 @@ class Source:
     def lines(self) -> Iterator[bytes | None]:
         """The lines without their ends; None where all that has come was given and more is waited for."""
         held: list[bytes] = []
+        size = 0
         for piece in self.pieces():
             first, *others = piece.split(b"\n")
             held.append(first)
+            size += len(first)
             for line in others:
                 yield b"".join(held)
-                held = [line]
+                held, size = [line], len(line)
+            if size > LONGEST:
+                raise OSError(f"a line of more than {LONGEST >> 20} MiB")
             if self.live and len(piece) < PIECE:
                 yield None
         if last := b"".join(held):
