@@ -1,9 +1,11 @@
 //! Core values → Python objects.
-use deltafold_core::json::{Kind, Tape};
+use deltafold_core::json::{Piece, unescape};
 use deltafold_core::result::Sink;
+use memchr::memchr2;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyNone, PyString};
+use std::borrow::Cow;
 
 /// Digits that CPython always converts at once, whatever its limit was set to.
 const BLOCK: usize = 600;
@@ -15,7 +17,6 @@ pub struct PythonObjects<'py> {
     keys: Vec<Bound<'py, PyString>>,
     root: Option<Bound<'py, PyAny>>,
     failure: Option<PyErr>,
-    tape: Tape,
 }
 
 enum Container<'py> {
@@ -25,7 +26,7 @@ enum Container<'py> {
 
 impl<'py> PythonObjects<'py> {
     pub fn new(py: Python<'py>) -> Self {
-        Self { py, open: Vec::new(), keys: Vec::new(), root: None, failure: None, tape: Tape::new() }
+        Self { py, open: Vec::new(), keys: Vec::new(), root: None, failure: None }
     }
 
     pub fn finish(self) -> PyResult<Bound<'py, PyAny>> {
@@ -96,13 +97,7 @@ impl Sink for PythonObjects<'_> {
     }
 
     fn raw(&mut self, text: &str, _flags: u8) {
-        let mut tape = std::mem::take(&mut self.tape);
-        let built = match tape.parse(text, usize::MAX) {
-            Ok(()) => build(self.py, &tape, text, 0),
-            Err(_) => Ok(PyNone::get(self.py).to_owned().into_any()),
-        };
-        self.tape = tape;
-        match built {
+        match (Checked { text, at: 0 }).value(self.py) {
             Ok(value) => self.value(value),
             Err(error) => {
                 self.failure.get_or_insert(error);
@@ -119,27 +114,100 @@ pub fn parse<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
     objects.finish()
 }
 
-/// The value at a node of a tape; as deep as the payload's `max_depth` at the most.
-fn build<'py>(py: Python<'py>, tape: &Tape, text: &str, at: usize) -> PyResult<Bound<'py, PyAny>> {
-    let node = tape.node(at);
-    Ok(match node.kind {
-        Kind::Null => PyNone::get(py).to_owned().into_any(),
-        Kind::False | Kind::True => PyBool::new(py, node.kind == Kind::True).to_owned().into_any(),
-        Kind::Int => integer(py, node.slice(text))?,
-        Kind::Float | Kind::NonFinite => PyFloat::new(py, node.number(text)).into_any(),
-        Kind::String | Kind::Key => PyString::new(py, &node.string(text)).into_any(),
-        Kind::Array => {
-            let items: PyResult<Vec<_>> = tape.items(at).map(|item| build(py, tape, text, item)).collect();
-            PyList::new(py, items?)?.into_any()
-        }
-        Kind::Object => {
-            let dict = PyDict::new(py);
-            for (name, value) in tape.members(at) {
-                dict.set_item(key(py, &tape.key(text, name)), build(py, tape, text, value)?)?;
+/// Reads JSON text that the core has checked and kept: compact, and no deeper than a payload's `max_depth`. Other text would
+/// give other objects, and nothing worse.
+struct Checked<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Checked<'a> {
+    fn byte(&self) -> u8 {
+        self.text.as_bytes().get(self.at).copied().unwrap_or(0)
+    }
+
+    fn value<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self.byte() {
+            b'"' => {
+                let value = self.string();
+                Ok(PyString::new(py, &value).into_any())
             }
-            dict.into_any()
+            b'{' => {
+                let dict = PyDict::new(py);
+                while self.goes_on(b'}') {
+                    let name = key(py, &self.string());
+                    self.at += 1;
+                    dict.set_item(name, self.value(py)?)?;
+                }
+                Ok(dict.into_any())
+            }
+            b'[' => {
+                let mut items = Vec::new();
+                while self.goes_on(b']') {
+                    items.push(self.value(py)?);
+                }
+                Ok(PyList::new(py, items)?.into_any())
+            }
+            _ => self.token(py),
         }
-    })
+    }
+
+    /// Passes an opening bracket or a comma; false where the closing one was passed.
+    fn goes_on(&mut self, closing: u8) -> bool {
+        let ended = self.byte() == closing || self.at >= self.text.len();
+        self.at += 1;
+        if ended {
+            return false;
+        }
+        let empty = self.byte() == closing;
+        self.at += usize::from(empty);
+        !empty
+    }
+
+    fn string(&mut self) -> Cow<'a, str> {
+        let start = self.at + 1;
+        let bytes = self.text.as_bytes();
+        let (mut end, mut escaped) = (start, false);
+        while let Some(found) = bytes.get(end..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+            end += found;
+            if bytes[end] == b'"' {
+                break;
+            }
+            escaped = true;
+            end += 2;
+        }
+        self.at = end + 1;
+        let raw = self.text.get(start..end).unwrap_or_default();
+        if !escaped {
+            return Cow::Borrowed(raw);
+        }
+        let mut value = String::with_capacity(raw.len());
+        unescape(raw, |piece| match piece {
+            Piece::Run(run) => value.push_str(run),
+            Piece::Char(char) => value.push(char),
+            Piece::Half(_) => value.push('\u{fffd}'),
+        });
+        Cow::Owned(value)
+    }
+
+    /// A number or a word.
+    fn token<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let rest = &self.text.as_bytes()[self.at.min(self.text.len())..];
+        let length = rest.iter().position(|byte| matches!(byte, b',' | b']' | b'}')).unwrap_or(rest.len());
+        let token = self.text.get(self.at..self.at + length).unwrap_or_default();
+        self.at += length;
+        Ok(match token {
+            "null" => PyNone::get(py).to_owned().into_any(),
+            "true" | "false" => PyBool::new(py, token == "true").to_owned().into_any(),
+            "NaN" => PyFloat::new(py, f64::NAN).into_any(),
+            "Infinity" => PyFloat::new(py, f64::INFINITY).into_any(),
+            "-Infinity" => PyFloat::new(py, f64::NEG_INFINITY).into_any(),
+            _ if token.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E')) => {
+                PyFloat::new(py, token.parse().unwrap_or(f64::NAN)).into_any()
+            }
+            _ => integer(py, token)?,
+        })
+    }
 }
 
 /// An integer of any size, also beyond the digits that the interpreter converts by itself.
