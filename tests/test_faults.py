@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import pytest
 
-from conftest import Backend
+from conftest import Backend, feeds
 from deltafold import Diagnostic, Limits, Seen
 
 HALF = b'data: {"choices":[{"index":0,"delta":{"content":"a\\ud83d"}}]}\n\n'
@@ -127,3 +128,90 @@ def test_text_of_short_fragments_costs_its_bytes(backend: Backend) -> None:
 def test_max_depth_is_bounded_by_the_stack() -> None:
     with pytest.raises(ValueError, match="max_depth must be between 1 and 128, not 129"):
         Limits(max_depth=129)
+
+
+def stream(*payloads: str) -> bytes:
+    return b"".join(f"data: {payload}\n\n".encode() for payload in payloads)
+
+
+def entry(members: str) -> str:
+    return f'{{"choices":[{{"index":0,{members}}}]}}'
+
+
+def closed(backend: Backend, body: bytes) -> Any:
+    accumulators = []
+    for pieces in feeds(body):
+        acc = backend.ChatCompletionAccumulator()
+        for piece in pieces:
+            acc.feed(piece)
+        acc.close()
+        accumulators.append(acc)
+    assert all(acc.result() == accumulators[0].result() for acc in accumulators)
+    assert all(acc.diagnostics == accumulators[0].diagnostics for acc in accumulators)
+    return accumulators[0]
+
+
+def test_several_messages_behind_a_delta_add_what_no_delta_brought(backend: Backend) -> None:
+    def piece(text: str, token: int) -> str:
+        logprobs = f'"logprobs":{{"content":[{token}]}}'
+        return entry(f'"message":{{"content":"{text}"}},{logprobs},"token_ids":[{token}],"text":"{text}"')
+
+    first = entry('"delta":{"role":"assistant"}')
+    choice = closed(backend, stream(first, piece("a", 1), piece("b", 2))).result()["choices"][0]
+    assert choice["message"]["content"] == "ab"
+    assert (choice["logprobs"], choice["token_ids"], choice["text"]) == ({"content": [1, 2]}, [1, 2], "ab")
+
+    first = entry('"delta":{"role":"assistant"},"logprobs":{"content":[9]},"token_ids":[9],"text":"z"')
+    acc = closed(backend, stream(first, piece("a", 1), piece("b", 2)))
+    choice = acc.result()["choices"][0]
+    assert (choice["logprobs"], choice["token_ids"], choice["text"]) == ({"content": [9]}, [9], "z")
+    assert [(d.kind, d.count) for d in acc.diagnostics] == [("message-ignored", 2)]
+
+
+def test_lines_behind_a_comment_in_one_event(backend: Backend) -> None:
+    chunk = entry('"delta":{"content":"a"},"finish_reason":"stop"')
+    acc = closed(backend, f"data: : ping\ndata: {chunk}\ndata: [DONE]\n\n".encode())
+    assert (acc.text(), acc.done_seen) == ("a", True)
+    assert [d.kind for d in acc.diagnostics] == ["missing-blank-line"]
+    acc = closed(backend, b'data: : ping\ndata: {"error":{"message":"m"}}\n\n')
+    assert (acc.error.kind, acc.error.message) == ("upstream-error", "m")
+    acc = closed(backend, f"data: : ping\ndata: : pong\n\ndata: {chunk}\n\n".encode())
+    assert (acc.text(), acc.diagnostics) == ("a", [])
+
+
+def test_a_name_behind_its_arguments(backend: Backend) -> None:
+    calls = [
+        '{"index":0,"id":"c","function":{"name":"get_"}}',
+        '{"index":0,"function":{"arguments":"{}","name":"time"}}',
+    ]
+    acc = closed(backend, stream(*(entry(f'"delta":{{"tool_calls":[{call}]}}') for call in calls)))
+    assert [(c.name, c.arguments) for c in acc.tool_calls()] == [("get_time", "{}")]
+    assert acc.diagnostics == []
+
+
+def test_the_members_of_an_error_are_no_members_of_the_result(backend: Backend) -> None:
+    acc = closed(backend, stream('{"object":"error","error":{"message":"in"},"message":"out"}'))
+    assert acc.error.message == "in"
+    assert acc.result() == {"object": "chat.completion", "choices": []}
+
+
+def test_finished_lines_of_an_error_event_without_its_blank_line(backend: Backend) -> None:
+    acc = closed(backend, b"event: error\ndata: boom\n")
+    assert (acc.error.kind, acc.error.message, acc.complete) == ("upstream-error", "boom", False)
+    acc = closed(backend, b"event: error\ndata: boo")
+    assert acc.error.kind == "truncated"
+
+
+def test_reasoning_details_without_a_type(backend: Backend) -> None:
+    def details(*entries: str) -> list[Any]:
+        acc = closed(backend, stream(*(entry(f'"delta":{{"reasoning_details":[{e}]}}') for e in entries)))
+        found: list[Any] = acc.result()["choices"][0]["message"]["reasoning_details"]
+        return found
+
+    assert details('{"type":"t","index":0,"text":"a"}', '{"index":0,"text":"b"}', '{"index":0,"text":"c"}') == [
+        {"type": "t", "index": 0, "text": "abc"}
+    ]
+    assert details('{"index":0,"text":"a"}', '{"type":"t","index":0,"text":"b"}') == [
+        {"index": 0, "text": "ab", "type": "t"}
+    ]
+    assert len(details('{"type":"t","index":0,"text":"a"}', '{"type":"u","index":0,"text":"b"}')) == 2

@@ -289,7 +289,7 @@ def test_logprobs_as_a_list(backend: Backend) -> None:
     outcome = merged(backend, *chunks, message, *END)
     assert outcome.choice["logprobs"] == [1, 2]
     assert outcome.kinds == {"message-ignored": 1}
-    assert merged(backend, chunk({}), message, message, *END).choice["logprobs"] == [3]
+    assert merged(backend, chunk({}), message, message, *END).choice["logprobs"] == [3, 3]  # no delta brought any
 
 
 @pytest.mark.parametrize("value", ["x", 7, True])

@@ -120,12 +120,14 @@ class Function:
         self.others = Members(DELTA)
 
     def merge(self, value: dict[str, Any], place: Place, chunk: Chunk, ledger: Ledger, keep: bool = True) -> bool:
-        kept = False
+        kept = "name" in value and self._rename(
+            value["name"], ledger, keep
+        )  # before its arguments, whatever their order
         for key, member in value.items():
             at = (place, key)
             if key == "name":
-                kept |= self._rename(member, ledger, keep)
-            elif key == self.given:
+                continue
+            if key == self.given:
                 kept |= self.arguments.put(member, at, chunk, ledger, keep)
             elif keep:
                 kept |= self.others.put(key, member, at, chunk, ledger)

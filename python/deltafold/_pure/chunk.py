@@ -125,12 +125,14 @@ def payload(data: str, max_depth: int, ledger: Ledger | None = None) -> list[Rea
     whole = read(data, max_depth)
     readings: list[Reading] | None = [whole]
     missing_blank_line = False
-    if whole.fault == "bad-json" and not whole.scalar:
-        readings = None
+    comment = whole.blank and whole.text != ""  # of which a line behind may be more than one
+    if comment or (whole.fault == "bad-json" and not whole.scalar):
+        readings = [whole] if comment and (last_line_error(data, max_depth) is None) else None
         if "\n" in data:
             lines = [read(line, max_depth) for line in data.split("\n") if line.strip(WHITE)]
             if len(lines) > 1 and all(line.fault != "bad-json" or line.scalar for line in lines):
-                readings, missing_blank_line = lines, True
+                if not comment or not all(line.skipped for line in lines):
+                    readings, missing_blank_line = lines, True
     if ledger is not None:
         if whole.prefixed or (readings is not None and any(r.prefixed for r in readings)):
             ledger.note("repeated-data-prefix")

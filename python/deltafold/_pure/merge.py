@@ -15,7 +15,7 @@ from .json import MAX_INTEGER_DIGITS, clean, parse
 from .ledger import Ledger
 from .message import Audio, Content, Details, First, Last, Refusal
 from .text import Text, cleaned
-from .tree import LAST, OVERLAY, Extend, Joined, Members, Policy, is_null, valid_index
+from .tree import LAST, OVERLAY, Extend, Joined, Members, Policy, valid_index
 from .usage import Usage, choose
 
 FINISH, LOGPROBS, USAGE, TOOL_CALL, REASONED = (
@@ -47,7 +47,7 @@ class Completion:
         self.usage, self.choice_usage, self.groq_usage = Usage(True), Usage(False), Usage(False)
 
     def merge(self, chunk: Chunk, is_error: bool = False) -> None:
-        """One chunk; of one that ``is_error`` as a whole, the error's own members stay out."""
+        """One chunk; of one that ``is_error`` itself, the error's own members stay out."""
         ledger = self.ledger
         ledger.chunk += 1
         for name, value in chunk.value.items():
@@ -182,13 +182,13 @@ class Choice:
         self.had_delta = False
         self.delta_text = False  # a delta brought a string of content
         self.delta_names: set[str] = set()  # members that came with something in them in a delta
+        self.delta_names_beside: set[str] = set()  # likewise of the entry, where it had no message
 
     def merge(self, entry: dict[str, Any], place: Place, chunk: Chunk, completion: Completion) -> None:
         """One entry of ``choices``. Its delta is read before its message, whatever their order."""
         ledger = completion.ledger
-        lacking_only = (
-            self.had_delta and not isinstance(entry.get("delta"), dict) and isinstance(entry.get("message"), dict)
-        )
+        by_message = not isinstance(entry.get("delta"), dict) and isinstance(entry.get("message"), dict)
+        lacking_only = by_message and self.had_delta
         ignored = False
         for name, value in entry.items():
             at = (place, name)
@@ -203,12 +203,14 @@ class Choice:
             elif name == "index" or name == "error" or name == "message":
                 continue
             elif name == "logprobs":
-                ignored |= self._merge_logprobs(value, at, chunk, ledger, lacking_only)
+                ignored |= self._merge_logprobs(value, at, chunk, ledger, lacking_only, by_message)
             elif name == "text" or name == "token_ids":
-                if lacking_only and value and name in self.others.slots:
-                    ignored = True
-                else:
-                    self._put_joining(name, value, at, chunk, ledger)
+                if lacking_only and name in self.delta_names_beside:
+                    ignored |= says(value)
+                    continue
+                if not by_message and says(value) and not ledger.over:
+                    self.delta_names_beside.add(name)
+                self._put_joining(name, value, at, chunk, ledger)
             else:
                 self.others.put(name, value, at, chunk, ledger)
                 if name == "usage" and isinstance(value, dict):
@@ -288,13 +290,15 @@ class Choice:
             return
         self.finish_reason = cleaned(value, ledger)
 
-    def _merge_logprobs(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger, lacking_only: bool) -> bool:
+    def _merge_logprobs(
+        self, value: Any, place: Place, chunk: Chunk, ledger: Ledger, lacking_only: bool, by_message: bool
+    ) -> bool:
         """Lists extend, other members are overlaid. True when a message's were left out."""
         if ledger.over:
             return False
         if self.logprobs is None:
             self.logprobs = Logprobs()
-        return bool(self.logprobs.put(value, place, chunk, ledger, lacking_only))
+        return self.logprobs.put(value, place, chunk, ledger, lacking_only, by_message)
 
     def build(self) -> dict[str, Any]:
         result: dict[str, Any] = {
@@ -352,18 +356,19 @@ class Choice:
 class Logprobs:
     """``logprobs``: lists extend, other members are overlaid; null, absent and empty are kept apart."""
 
-    __slots__ = ("entries", "members")
+    __slots__ = ("by_delta", "entries", "members")
 
     def __init__(self) -> None:
+        self.by_delta: set[str] = set()  # what came with something in it without a message; "" for the entries
         self.members: Members | None = None
         self.entries: Extend | None = None  # of a server that sends a list in the place of the object
 
-    def put(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger, lacking_only: bool) -> bool:
-        """True when members were left out because they had come before."""
+    def put(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger, lacking_only: bool, by_message: bool) -> bool:
+        """True when members were left out because a delta had brought them."""
         if value is None:
             return False
         if isinstance(value, list):
-            if lacking_only and self.entries is not None:
+            if self._lacks_nothing("", value, ledger, lacking_only, by_message):
                 return says(value)
             if self.entries is None:
                 self.entries = Extend()
@@ -377,14 +382,20 @@ class Logprobs:
             self.members = Members(OVERLAY)
         ignored = False
         for name, member in value.items():
-            held = self.members.slots.get(name)
-            if lacking_only and held is not None and not is_null(held):
+            if self._lacks_nothing(name, member, ledger, lacking_only, by_message):
                 ignored |= says(member)
             elif not isinstance(member, list):
                 self.members.put(name, member, (place, name), chunk, ledger)
             else:
                 self._extend(name, member, (place, name), chunk, ledger)
         return ignored
+
+    def _lacks_nothing(self, name: str, value: Any, ledger: Ledger, lacking_only: bool, by_message: bool) -> bool:
+        if lacking_only and name in self.by_delta:
+            return True
+        if not by_message and says(value) and not ledger.over:
+            self.by_delta.add(name)
+        return False
 
     def _extend(self, name: str, values: list[Any], place: Place, chunk: Chunk, ledger: Ledger) -> None:
         assert self.members is not None

@@ -237,12 +237,16 @@ class Refusal:
 
 
 class Details:
-    """``reasoning_details``: by (type, index), else joined to the previous entry of the same type and id until that is signed."""
+    """``reasoning_details``: by (type, index), else joined to the previous entry of the same type and id until that is signed.
 
-    __slots__ = ("_indexed", "_others", "listed")
+    Where one of the two has no type the index alone decides.
+    """
+
+    __slots__ = ("_indexed", "_latest", "_others", "listed")
 
     def __init__(self) -> None:
         self._indexed: dict[tuple[str, int], Members] = {}
+        self._latest: dict[int, Members] = {}  # by index alone
         self._others: list[Members] = []
         self.listed = False
 
@@ -269,7 +273,9 @@ class Details:
         kind = string_at(entry, "type")
         index = valid_index(entry.get("index"))
         if index is not None:
-            found = self._indexed.get((kind, index))
+            found = self._by_index(kind, index)
+            if found is None and ("", index) in self._indexed:
+                found = self._indexed[kind, index] = self._indexed.pop(("", index))
         else:
             found = self._others[-1] if self._others else None
             if found is not None and (
@@ -281,17 +287,20 @@ class Details:
         if found is None and ledger.room(2):
             found = Members(DETAIL)
             if index is not None:
-                self._indexed[kind, index] = found
+                self._indexed[kind, index] = self._latest[index] = found
             else:
                 self._others.append(found)
         return found
+
+    def _by_index(self, kind: str, index: int) -> Members | None:
+        return self._indexed.get((kind, index)) if kind else self._latest.get(index)
 
     def settled(self, entry: dict[str, Any]) -> Members | None:
         """The entry that an entry of a chunk belongs to, if finding it changes nothing."""
         kind = entry.get("type") if isinstance(entry.get("type"), str) else ""
         index = valid_index(entry.get("index"))
         if index is not None:
-            return self._indexed.get((str(kind), index))
+            return self._by_index(str(kind), index)
         id = entry.get("id") if isinstance(entry.get("id"), str) else ""
         last = self._others[-1] if self._others else None
         if last is None or text_of(last, "signature"):

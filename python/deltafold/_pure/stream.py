@@ -159,11 +159,12 @@ class Stream:
                 if isinstance(entry, dict) and entry.get("error"):
                     error, beside = entry["error"], entry
                     break
-        is_error = not error and (is_error or value.get("object") == "error")
+        named = value.get("object") == "error"
+        is_error = not error and (is_error or named)
         quiet = quiet and not is_error and not error
         holes = self.shapes.judge(chunk) if quiet else None
         notes = self.ledger.notes
-        self.completion.merge(chunk, is_error)
+        self.completion.merge(chunk, is_error or named)
         quiet = quiet and notes == self.ledger.notes and not self.ledger.over
         if holes is None or not quiet:
             self.shapes.forget()
@@ -303,17 +304,19 @@ class Stream:
             value = value_of(line)
             if self._end_data(value if before is None else before + b"\n" + value, is_error, offset):
                 return
-        taken = before is not None and self._end_data(before, is_error, offset)
+        taken = before is not None and self._end_data(before, is_error, offset, finished=not unfinished)
         if line is None and unfinished and rest.line is not None and rest.line[:1] == b"{":
             if self._take_raw_error(RawLine(rest.line, rest.line_offset)):
                 return
         if unfinished or not taken:
             self._cut(offset)
 
-    def _end_data(self, data: bytes, is_error: bool, offset: int) -> bool:
+    def _end_data(self, data: bytes, is_error: bool, offset: int, finished: bool = False) -> bool:
+        """Whether the data is whole, then merged; of an error's event any ``finished`` lines are."""
         text = data.decode("utf-8", "replace")
         readings = payload(text, self._depth)
-        if not (readings and all(r.whole for r in readings)) and last_line_error(text, self._depth) is None:
+        whole = readings and all(r.whole for r in readings)
+        if not whole and not (is_error and finished) and last_line_error(text, self._depth) is None:
             return False
         self._late_events += 1
         self.ledger.offset = offset

@@ -181,11 +181,13 @@ impl Function {
     }
 
     pub fn merge(&mut self, value: Value<'_>, ledger: &mut Ledger, keep: bool) -> bool {
-        let mut kept = false;
+        // Before its arguments, whatever their order.
+        let mut kept = value.get("name").is_some_and(|name| self.rename(name, ledger, keep));
         for (key, member) in value.members() {
             if key == "name" {
-                kept |= self.rename(member, ledger, keep);
-            } else if key == self.given {
+                continue;
+            }
+            if key == self.given {
                 kept |= self.arguments.put(member, ledger, keep);
             } else if keep {
                 kept |= self.others.put(&key, member, ledger);

@@ -301,21 +301,26 @@ pub(crate) enum Payload {
 pub(crate) fn payload(data: &str, max_depth: usize, tape: &mut Tape) -> (Payload, bool) {
     let (text, mut prefixed) = trim(data);
     let reading = read(text, max_depth, tape);
-    if reading != Reading::Bad {
+    // Of a comment the lines behind may be more than one.
+    let comment = reading == Reading::Blank && !text.is_empty() && text.contains('\n');
+    if reading != Reading::Bad && !comment {
         return (Payload::One(reading), prefixed);
     }
-    let (mut count, mut all) = (0, true);
+    let otherwise = if comment { Payload::One(reading) } else { Payload::Bad };
+    let (mut count, mut all, mut none) = (0, true, true);
     let mut line_prefixed = false;
     if data.contains('\n') {
         for line in lines(data) {
             let (text, prefix) = trim(line);
             line_prefixed |= prefix;
             count += 1;
-            all &= read(text, max_depth, tape) != Reading::Bad;
+            let line = read(text, max_depth, tape);
+            all &= line != Reading::Bad;
+            none &= matches!(line, Reading::Skipped | Reading::Blank);
         }
     }
-    if count < 2 {
-        return (Payload::Bad, prefixed);
+    if count < 2 || comment && all && none {
+        return (otherwise, prefixed);
     }
     if all {
         prefixed |= line_prefixed;
@@ -326,5 +331,5 @@ pub(crate) fn payload(data: &str, max_depth: usize, tape: &mut Tape) -> (Payload
         let root = Value { tape, text: last, at: 0 };
         root.get("error").is_some_and(Value::is_truthy)
     };
-    (if is_error { Payload::LastLineError } else { Payload::Bad }, prefixed)
+    (if is_error { Payload::LastLineError } else { otherwise }, prefixed)
 }

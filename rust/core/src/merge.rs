@@ -232,6 +232,8 @@ pub(crate) struct Choice {
     pub delta_text: bool,
     /// Members that came with something in them in a delta.
     pub delta_names: Names,
+    /// Likewise of the entry, where it had no message.
+    names_beside: Names,
 }
 
 impl Choice {
@@ -247,6 +249,7 @@ impl Choice {
             had_delta: false,
             delta_text: false,
             delta_names: Names::default(),
+            names_beside: Names::default(),
         }
     }
 
@@ -254,12 +257,10 @@ impl Choice {
     fn merge(&mut self, entry: Value<'_>, choice_usage: &mut Usage, ledger: &mut Ledger) {
         let mut message = None;
         let mut ignored = false;
-        let mut lacking_only = None;
         for (name, value) in entry.members() {
             match &*name {
                 "delta" => {
                     if value.is_object() {
-                        lacking_only.get_or_insert(false);
                         self.merge_delta(value, ledger);
                     } else if !value.is_null() {
                         ledger.note("ignored-value", 1);
@@ -270,17 +271,14 @@ impl Choice {
                 "message" => message = Some(value),
                 "logprobs" if ledger.over => {}
                 "logprobs" | "text" | "token_ids" => {
-                    let lacking_only = *lacking_only.get_or_insert_with(|| self.is_lacking_only(entry));
-                    ignored |= match &*name {
-                        "logprobs" => {
-                            let logprobs = self.logprobs.get_or_insert_with(Logprobs::default);
-                            logprobs.put(value, ledger, lacking_only)
-                        }
-                        _ if lacking_only && value.is_truthy() && self.others.find(&name).is_some() => true,
-                        _ => {
-                            self.put_joining(&name, value, ledger);
-                            false
-                        }
+                    let beside = Beside::of(entry, self.had_delta);
+                    ignored |= if name == "logprobs" {
+                        self.logprobs.get_or_insert_with(Logprobs::default).put(value, ledger, beside)
+                    } else if self.names_beside.has(&name, value, ledger, beside) {
+                        value.says()
+                    } else {
+                        self.put_joining(&name, value, ledger);
+                        false
                     };
                 }
                 _ => {
@@ -301,13 +299,6 @@ impl Choice {
         if ignored {
             ledger.note("message-ignored", 1);
         }
-    }
-
-    /// Whether the entry is a message behind deltas, which adds only what they lacked.
-    fn is_lacking_only(&self, entry: Value<'_>) -> bool {
-        self.had_delta
-            && !entry.get("delta").is_some_and(Value::is_object)
-            && entry.get("message").is_some_and(Value::is_object)
     }
 
     fn merge_delta(&mut self, delta: Value<'_>, ledger: &mut Ledger) {
@@ -464,6 +455,28 @@ fn put_slot(slot: &mut Slot, value: Value<'_>, ledger: &mut Ledger) -> u32 {
     }
 }
 
+/// What a member of an entry stands beside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    /// No message, or a delta.
+    Delta,
+    /// A message, and no delta has come.
+    Message,
+    /// A message behind deltas, which adds only what they lacked.
+    LateMessage,
+}
+
+impl Beside {
+    fn of(entry: Value<'_>, had_delta: bool) -> Self {
+        let has = |name| entry.get(name).is_some_and(Value::is_object);
+        match has("message") && !has("delta") {
+            false => Self::Delta,
+            true if had_delta => Self::LateMessage,
+            true => Self::Message,
+        }
+    }
+}
+
 /// A set of names that is nearly always small.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
@@ -475,6 +488,14 @@ impl Names {
     #[inline]
     pub fn contains(&self, name: &str) -> bool {
         self.few.iter().any(|known| **known == *name) || !self.many.is_empty() && self.many.contains_key(name)
+    }
+
+    /// Whether a late message's member is here already; one that stands beside no message is taken in.
+    fn has(&mut self, name: &str, value: Value<'_>, ledger: &Ledger, beside: Beside) -> bool {
+        if beside == Beside::Delta && value.says() && !ledger.over {
+            self.insert(name);
+        }
+        beside == Beside::LateMessage && self.contains(name)
     }
 
     #[inline]
@@ -492,19 +513,21 @@ impl Names {
 /// `logprobs`: lists extend, other members are overlaid; null, absent and empty are kept apart.
 #[derive(Debug, Default)]
 pub(crate) struct Logprobs {
+    /// What came with something in it without a message; `""` for the entries.
+    by_delta: Names,
     pub members: Option<Members>,
     /// Of a server that sends a list in the place of the object.
     pub entries: Option<Extend>,
 }
 
 impl Logprobs {
-    /// True when members were left out because they had come before.
-    fn put(&mut self, value: Value<'_>, ledger: &mut Ledger, lacking_only: bool) -> bool {
+    /// True when members were left out because a delta had brought them.
+    fn put(&mut self, value: Value<'_>, ledger: &mut Ledger, beside: Beside) -> bool {
         if value.is_null() {
             return false;
         }
         if value.is_array() {
-            if lacking_only && self.entries.is_some() {
+            if self.by_delta.has("", value, ledger, beside) {
                 return value.says();
             }
             if self.entries.get_or_insert_with(Extend::default).add(value, ledger) {
@@ -519,7 +542,7 @@ impl Logprobs {
         let members = self.members.get_or_insert_with(|| Members::new(&OVERLAY));
         let mut ignored = false;
         for (name, member) in value.members() {
-            if lacking_only && members.get(&name).is_some_and(|held| !held.is_null()) {
+            if self.by_delta.has(&name, member, ledger, beside) {
                 ignored |= member.says();
             } else if member.is_array() {
                 extend(members, &name, member, ledger);

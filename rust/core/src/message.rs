@@ -320,6 +320,7 @@ impl Refusal {
 }
 
 /// `reasoning_details`: by (type, index), else joined to the previous entry of the same type and id until that is signed.
+/// Where one of the two has no type the index alone decides.
 #[derive(Debug, Default)]
 pub(crate) struct Details {
     indexed: Vec<Detail>,
@@ -364,8 +365,13 @@ impl Details {
             // Sorted by index, then arrival; a stream brings them in order, so the search begins at the end.
             let after = self.indexed.iter().rposition(|d| d.index <= index).map_or(0, |at| at + 1);
             let same = self.indexed[..after].iter().rev().take_while(|d| d.index == index);
-            if let Some(back) = same.map(|d| &d.kind).position(|known| *known == kind) {
-                return Some(&mut self.indexed[after - 1 - back].members);
+            let fits = |known: &String| *known == kind || kind.is_empty() || known.is_empty();
+            if let Some(back) = same.map(|d| &d.kind).position(fits) {
+                let detail = &mut self.indexed[after - 1 - back];
+                if detail.kind.is_empty() {
+                    detail.kind = kind.into_owned();
+                }
+                return Some(&mut detail.members);
             }
             if !ledger.room(2, 0) {
                 return None;
@@ -390,7 +396,7 @@ impl Details {
     pub fn settled(&self, entry: Value<'_>) -> Option<(u32, &Members)> {
         let kind = entry.get("type").map(Value::string).unwrap_or_default();
         if let Some(index) = entry.get("index").and_then(Value::index) {
-            let at = self.indexed.iter().rposition(|d| d.index == index && d.kind == kind)?;
+            let at = self.indexed.iter().rposition(|d| d.index == index && (kind.is_empty() || d.kind == kind))?;
             return Some((at as u32, &self.indexed[at].members));
         }
         let id = entry.get("id").map(Value::string).unwrap_or_default();

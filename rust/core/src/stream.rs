@@ -267,11 +267,11 @@ impl Stream {
                 None => value.to_vec(),
                 Some(before) => [before, &b"\n"[..], value].concat(),
             };
-            if self.end_data(&whole, is_error, offset) {
+            if self.end_data(&whole, is_error, offset, false) {
                 return;
             }
         }
-        let taken = before.is_some_and(|before| self.end_data(&before, is_error, offset));
+        let taken = before.is_some_and(|before| self.end_data(&before, is_error, offset, !unfinished));
         if data_line.is_none()
             && unfinished
             && let Some(line) = line
@@ -284,8 +284,10 @@ impl Stream {
         }
     }
 
-    fn end_data(&mut self, data: &[u8], is_error: bool, offset: u64) -> bool {
-        if !self.body.is_whole(&String::from_utf8_lossy(data)) {
+    /// Whether the data is whole, then merged; of an error's event any `finished` lines are.
+    fn end_data(&mut self, data: &[u8], is_error: bool, offset: u64, finished: bool) -> bool {
+        let counts = is_error && finished || self.body.is_whole(&String::from_utf8_lossy(data));
+        if !counts {
             return false;
         }
         self.late_events += 1;
@@ -452,22 +454,21 @@ impl Body {
     #[inline]
     fn merge(&mut self, chunk: Value<'_>, is_error: bool) {
         self.chunks += 1;
-        let mut error = None;
-        let mut is_error = is_error;
+        let (mut error, mut named) = (None, false);
         // Nearly no chunk has the word at all, and then nothing has to be looked for.
         if chunk.node().flags & ESCAPED != 0 || memmem::find(chunk.text.as_bytes(), b"error").is_some() {
-            is_error |= chunk.get("object").is_some_and(|object| object.is_str("error"));
+            named = chunk.get("object").is_some_and(|object| object.is_str("error"));
             error = chunk.get("error").filter(|error| error.is_truthy()).map(|error| (error, chunk));
             error = error.or_else(|| {
                 let entries = chunk.get("choices").into_iter().flat_map(Value::items);
                 entries.filter_map(|entry| Some((entry.get("error")?, entry))).find(|(error, _)| error.is_truthy())
             });
         }
-        is_error &= error.is_none();
+        let is_error = error.is_none() && (is_error || named);
         let notes = self.ledger.notes;
         let can_repeat = !is_error && error.is_none() && chunk.tape.words() == 0;
         let quiet = if can_repeat { self.shapes.judge(chunk, &self.completion) } else { None };
-        self.completion.merge(chunk, is_error, &mut self.ledger);
+        self.completion.merge(chunk, is_error || named, &mut self.ledger);
         let can_repeat = can_repeat && notes == self.ledger.notes && !self.ledger.over;
         let quiet = quiet.filter(|_| can_repeat);
         if quiet.is_none() {
