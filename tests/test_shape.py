@@ -230,3 +230,11 @@ def test_one_byte_changed(data: bytes, at: int, byte: int, flips: bool) -> None:
         for fast in (True, False):
             assert outcome(backend, pieces, fast=fast) == first
         assert outcome(backend, [data]) == first
+
+
+@pytest.mark.parametrize("length", range(1850, 1990, 7))
+def test_a_chunk_about_as_large_as_what_is_remembered(backend: Any, length: int) -> None:
+    provider = f',"provider":"{"p" * length}"'
+    acc = merged(backend, b"".join(text(value, provider) for value in "abcd") + DONE)
+    assert acc.text() == "abcd"
+    assert acc.result()["provider"] == "p" * length

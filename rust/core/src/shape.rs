@@ -47,6 +47,8 @@ const PATIENCE: u32 = 4;
 pub(crate) struct Shapes {
     shapes: Vec<Shape>,
     version: u64,
+    /// Chunks that matched or were learned so far.
+    clock: u64,
     /// The shape of the last chunk, and the one that came after it before: where to look first.
     last: usize,
     hint: usize,
@@ -70,6 +72,8 @@ struct Shape {
     usage: bool,
     /// The shape that came after this one the last time.
     next: usize,
+    /// The chunk that matched it last.
+    used: u64,
 }
 
 /// What stands between two literals.
@@ -199,6 +203,8 @@ impl Shapes {
             }
         }
         self.hint = shape.next;
+        self.clock += 1;
+        self.shapes[self.found.shape].used = self.clock;
         if self.last != self.found.shape {
             self.shapes[self.last].next = self.found.shape;
             self.last = self.found.shape;
@@ -234,6 +240,7 @@ impl Shapes {
     }
 
     fn remember(&mut self, quiet: &Quiet, text: &[u8]) {
+        self.clock += 1;
         let varies = self.varies(quiet, text);
         let kept = |hole: Hole| varies || hole != Hole::Integer;
         let spans: Vec<_> = quiet.holes[..quiet.count].iter().copied().filter(|span| kept(span.2)).collect();
@@ -260,19 +267,33 @@ impl Shapes {
         literals.extend_from_slice(BEHIND);
         let known = self.shapes.iter().position(|shape| *shape.literals == *literals && shape.has_cuts_of(&holes));
         let place = known.unwrap_or_else(|| {
+            // One that does not count any more gives way first, then the one that matched longest ago.
+            let age = |(_, shape): &(usize, &Shape)| (shape.version == self.version, shape.used);
+            let oldest = self.shapes.iter().enumerate().min_by_key(age).map(|(at, _)| at);
             let total: usize = self.shapes.iter().map(|shape| shape.literals.len()).sum();
+            let without = |at: usize| total - self.shapes[at].literals.len();
             if self.shapes.len() < SHAPES && total + literals.len() <= LITERALS {
-                self.shapes.len()
-            } else if total - self.shapes[self.hint].literals.len() + literals.len() <= LITERALS {
-                self.shapes.iter().position(|shape| shape.version != self.version).unwrap_or(self.hint)
-            } else {
-                self.shapes.clear();
-                0
+                return self.shapes.len();
+            }
+            match oldest {
+                Some(at) if without(at) + literals.len() <= LITERALS => at,
+                _ => {
+                    self.shapes.clear();
+                    0
+                }
             }
         });
         let arguments = holes.iter().any(|(_, hole)| hole.is_arguments());
         let (literals, holes) = (literals.into(), holes.into());
-        let shape = Shape { version: self.version, literals, holes, arguments, usage: quiet.usage, next: place };
+        let shape = Shape {
+            version: self.version,
+            literals,
+            holes,
+            arguments,
+            usage: quiet.usage,
+            next: place,
+            used: self.clock,
+        };
         if place < self.shapes.len() {
             self.shapes[place] = shape;
         } else {

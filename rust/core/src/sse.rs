@@ -372,7 +372,10 @@ impl Machine {
             let whole = self.line.is_empty();
             if self.keep && !(whole && ending.is_some()) {
                 self.look(part.len());
-                self.line.extend_from_slice(part);
+                match part {
+                    [byte] => self.line.push(*byte),
+                    _ => self.line.extend_from_slice(part),
+                }
             }
             self.advance(at, part.len());
             if ending.is_none() {
