@@ -56,11 +56,11 @@ class Shapes:
         self.merged = 0  # chunks
         self.off = False
 
-    def merge_events(self, piece: bytes, machine: Machine) -> int:
-        """Merges the events that ``piece`` begins with as long as shapes know them; the bytes of these."""
+    def merge_events(self, piece: bytes, start: int, machine: Machine) -> int:
+        """Merges the events from ``start`` on as long as shapes know them; the bytes of these."""
         ledger, version, shapes = self._completion.ledger, self.version, self._shapes
         most = ledger.limits.max_event_bytes - 1 - len(machine.id) + len(BEFORE) + len(BEHIND)
-        at, events, end, size = 0, 0, 0, len(piece)
+        at, events, end, size = start, 0, 0, len(piece)
         while at < size:
             for shape in shapes:
                 if shape.version == version:
@@ -72,9 +72,9 @@ class Shapes:
             at = end
             events += 1
         if events:
-            machine.took(at, events)
+            machine.took(at - start, events)
             self.merged += events
-        return at
+        return at - start
 
     def merge_data(self, data: bytes) -> bool:
         """Whether a shape knows the event's data; then it is merged."""

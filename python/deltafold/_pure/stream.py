@@ -54,12 +54,21 @@ class Stream:
 
     def feed(self, piece: bytes) -> int:
         self.ledger.seen = 0
-        machine, at = self.machine, 0
-        if machine.plain and machine.begun and not self.done_seen:
-            at = self.shapes.merge_events(piece, machine)
-            if at == len(piece):
-                return self.ledger.seen
-        for item in machine.feed(piece[at:] if at else piece):
+        machine, at, size = self.machine, 0, len(piece)
+        while at < size:
+            if machine.plain and machine.begun and not self.done_seen:
+                at += self.shapes.merge_events(piece, at, machine)
+                if at == size:
+                    break
+            # Up to the next blank line, behind which a shape may match again.
+            end = piece.find(b"\n\n", at) + 2
+            end = size if end < 2 else end
+            self._feed(piece[at:end])
+            at = end
+        return self.ledger.seen
+
+    def _feed(self, piece: bytes) -> None:
+        for item in self.machine.feed(piece):
             if isinstance(item, Event):
                 self._event(item.data, item.event == b"error", item.offset)
             elif isinstance(item, ErrorField):
@@ -73,7 +82,6 @@ class Stream:
                 self._kept_over = True
             if self._kept and (self.machine.data_seen or self._kept_over):
                 self._kept, self.machine.raw_kept = bytearray(), 0
-        return self.ledger.seen
 
     def feed_text(self, text: str) -> int:
         """One chunk that came as an object."""
