@@ -182,7 +182,7 @@ class Choice:
         self.had_delta = False
         self.delta_text = False  # a delta brought a string of content
         self.delta_names: set[str] = set()  # members that came with something in them in a delta
-        self.delta_names_beside: set[str] = set()  # likewise of the entry, where it had no message
+        self.delta_names_beside: list[str] = []  # `text`, `token_ids`: likewise of the entry, where it had no message
 
     def merge(self, entry: dict[str, Any], place: Place, chunk: Chunk, completion: Completion) -> None:
         """One entry of ``choices``. Its delta is read before its message, whatever their order."""
@@ -208,8 +208,8 @@ class Choice:
                 if lacking_only and name in self.delta_names_beside:
                     ignored |= says(value)
                     continue
-                if not by_message and says(value) and not ledger.over:
-                    self.delta_names_beside.add(name)
+                if not by_message and says(value) and name not in self.delta_names_beside:
+                    self.delta_names_beside.append(name)
                 self._put_joining(name, value, at, chunk, ledger)
             else:
                 self.others.put(name, value, at, chunk, ledger)
