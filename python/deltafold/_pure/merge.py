@@ -208,7 +208,7 @@ class Choice:
                 if lacking_only and name in self.delta_names_beside:
                     ignored |= says(value)
                     continue
-                if not by_message and says(value) and name not in self.delta_names_beside:
+                if not (by_message or ledger.over) and says(value) and name not in self.delta_names_beside:
                     self.delta_names_beside.append(name)
                 self._put_joining(name, value, at, chunk, ledger)
             else:
