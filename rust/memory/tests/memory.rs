@@ -115,3 +115,31 @@ fn a_body_of_short_lines_costs_its_bytes() {
     let (_, left, ..) = cost(|| fed(Limits::default(), &[b"a\n".repeat(100_000)]));
     assert!(left < 500_000, "{left}");
 }
+
+#[test]
+fn a_chunk_allocates_nothing_but_room_for_its_text() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let usage = |n: usize| {
+        event(&format!(
+            r#"{{"id":"c","choices":[{{"index":0,"delta":{{"content":"word "}}}}],"usage":{{"prompt_tokens":7,"completion_tokens":{n}}}}}"#
+        ))
+    };
+    let logprobs = event(
+        r#"{"id":"c","choices":[{"index":0,"delta":{"content":"w"},"logprobs":{"content":[{"token":"w","logprob":-0.25,"bytes":[119]}]}}]}"#,
+    );
+    let kinds: [Vec<Vec<u8>>; 3] = [
+        (0..5000).map(|_| delta("word ")).collect(),
+        (1000..6000).map(usage).collect(),
+        (0..5000).map(|_| logprobs.clone()).collect(),
+    ];
+    for (kind, pieces) in kinds.iter().enumerate() {
+        for fast in [true, false] {
+            let mut accumulator = Accumulator::new(Limits::default(), false);
+            accumulator.set_fast_path(fast);
+            pieces[..50].iter().for_each(|piece| _ = accumulator.feed(piece));
+            let ((), _, _, calls) = cost(|| pieces[50..].iter().for_each(|piece| _ = accumulator.feed(piece)));
+            // Buffers double: 4,950 chunks of up to 60 bytes need some twenty times more room.
+            assert!(calls <= 40, "kind {kind}, fast {fast}: {calls} allocations");
+        }
+    }
+}
