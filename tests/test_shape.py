@@ -65,6 +65,11 @@ STEPS_ASIDE = {
     "half a pair alone": (text("\\ud83d") + text("x"), "abc\ufffdx", ["lone-surrogate"]),
     "a whole pair": (text("\\ud83d\\ude00"), "abc😀", []),
     "ill-formed UTF-8": (text("x").replace(b'"x"', b'"\xff"'), "abc\ufffd", ["replaced-bytes"]),
+    "ill-formed UTF-8 behind a quote": (
+        text('\\"x').replace(b'x"}', b'\xc3"}'),
+        'abc"\ufffd',
+        ["replaced-bytes"],
+    ),
     "a control character": (text("x").replace(b'"x"', b'"\x01"'), "abc", ["bad-json"]),
     "an empty fragment": (text("") + text("d"), "abcd", []),
     "null": (chunk('"content":null') + text("d"), "abcd", []),

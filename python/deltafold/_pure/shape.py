@@ -148,17 +148,19 @@ class _Shape:
             at += len(literal)
             end = piece.find(b'"', at)
             raw = piece[at:end]
-            try:
-                text = raw.decode()
-            except UnicodeDecodeError:
-                return 0
-            if "\\" in text:
+            escaped = b"\\" in raw
+            if escaped:  # the quote may be a part of the string
                 match = STRING.match(piece, at)
                 end = match.end() if match is not None else 0
                 raw = piece[at:end]
                 if piece[end : end + 1] != b'"' or RAW_HALF.search(raw):
                     return 0
-                text = loads(b'"%b"' % raw)
+            try:
+                text = raw.decode()
+            except UnicodeDecodeError:
+                return 0
+            if escaped:
+                text = loads(f'"{text}"')
             elif end < 0 or not (text.isprintable() or CONTROL.search(text) is None):
                 return 0
             if text and target is not None:
