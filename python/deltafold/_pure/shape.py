@@ -22,6 +22,7 @@ from .._types import Seen
 from .calls import Arguments, Calls
 from .chunk import Chunk, Place
 from .ledger import Ledger
+from .merge import REASONING, says
 from .message import Audio, Content, Details, First, Refusal
 from .text import Text
 from .tree import Joined, Leaf, Members, is_null, valid_index
@@ -38,7 +39,6 @@ HALF = re.compile(r"\\u[dD][89a-fA-F]")
 RAW_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 CONTROL = re.compile("[\x00-\x1f]")
 STRING = re.compile(rb'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
-REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 
 Target = tuple[Text, "Arguments | None", int]  # where a hole's text goes, and the flag it sets
 
@@ -270,8 +270,7 @@ class _Quiet:
         return all(self._in_delta(choice, name, value, (parent, name)) for name, value in delta.items())
 
     def _in_delta(self, choice: Choice, name: str, value: Any, place: Place) -> bool:
-        said = value is not None and value != "" and value != [] and value != {}
-        if said and name not in choice.delta_names:
+        if says(value) and name not in choice.delta_names:
             return False
         if name == "role":
             role = choice.role
