@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import load
+from deltafold import Seen
 
 HEAD = '"id":"chatcmpl-1","object":"chat.completion.chunk","created":1760000000,"model":"m-1"'
 
@@ -104,6 +105,27 @@ def test_flags_of_a_match(backend: Any) -> None:
     assert [acc.feed(text(value)) for value in ("a", "b", "c", "", "d")] == [1, 1, 1, 0, 1]
     assert acc.counts["events"] == acc.counts["chunks"] == 5
     assert acc.counts["bytes"] == 5 * len(text("a")) - 1
+
+
+REPEATED = {
+    "audio-expires": ('"audio":{"expires_at":1760000001}', Seen.AUDIO),
+    "audio-id-alone": ('"audio":{"id":"audio_1"}', Seen(0)),
+    "detail-signature": ('"reasoning_details":[{"type":"t","index":0,"signature":"s"}]', Seen(0)),
+    "detail-text-as-a-number": ('"reasoning_details":[{"type":"t","index":0,"text":5}]', Seen.REASONING),
+    "thinking-as-a-number": ('"thinking":5', Seen.REASONING),
+    "thinking-as-an-object": ('"thinking":{"a":1}', Seen.REASONING),
+    "member-of-a-call": ('"tool_calls":[{"index":0,"extra":{"a":1}}]', Seen.TOOL_CALL),
+    "member-of-a-function": ('"tool_calls":[{"index":0,"function":{"extra":1}}]', Seen.TOOL_CALL),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_flags_of_what_only_repeats(backend: Any, name: str) -> None:
+    delta, flags = REPEATED[name]
+    acc = backend.ChatCompletionAccumulator()
+    acc.feed(chunk('"role":"assistant","content":"","tool_calls":[{"index":0,"id":"c","function":{"name":"f"}}]'))
+    acc.feed(chunk(delta))
+    assert [acc.feed(chunk(delta)) for _ in range(4)] == [flags] * 4
 
 
 def test_reasoning_then_text(backend: Any) -> None:

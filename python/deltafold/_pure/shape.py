@@ -4,8 +4,8 @@ A shape is such a chunk as literal bytes with *holes* between them, each of whic
 compare the literals and to find where each hole's string ends; to merge is to append. Nothing is parsed.
 
 A match may stand for a merge because equal bytes parse equally, so that only the holes differ, and because ``_Quiet`` has
-found, before the ordinary path merged the chunk, that merging its other members once more changes nothing. That
-stays true as long as nothing but text is appended: every other merge moves ``version`` on, and a shape counts only
+found, before the ordinary path merged the chunk, that merging its other members once more changes nothing and sets no flag.
+That stays true as long as nothing but text is appended: every other merge moves ``version`` on, and a shape counts only
 in the version in which it was judged. What ``_Quiet`` does not know is not quiet. Half a surrogate pair, ill-formed UTF-8, an
 error, a finish reason, usage, lists that extend and content in parts all take the ordinary path.
 
@@ -15,6 +15,7 @@ The whole file may be deleted without changing a result.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from json import loads
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from .calls import Arguments, Calls
 from .chunk import Chunk, Place
 from .ledger import Ledger
 from .merge import REASONING, says
-from .message import Audio, Content, Details, First, Refusal
+from .message import DETAIL, Audio, Content, Details, First, Refusal
 from .text import Text
 from .tree import Joined, Leaf, Members, is_null, valid_index
 
@@ -294,8 +295,8 @@ class _Quiet:
         elif isinstance(held, Details) and isinstance(value, list):
             return all(self._detail(held, e, (place, i)) for i, e in enumerate(value))
         elif isinstance(held, Audio) and isinstance(value, dict) and held.members is not None:
-            return self._own(held.members, value, place, ("transcript",), Seen.AUDIO)
-        return self._slot_settled(held, value, place)
+            return self._own(held.members, value, place, ("transcript",), Seen.AUDIO, value.keys() - {"id"})
+        return not (name in REASONING and says(value)) and self._slot_settled(held, value, place)
 
     def _fragment(self, calls: Calls, fragment: Any, place: Place) -> bool:
         call = calls.settled(fragment) if isinstance(fragment, dict) else None
@@ -322,9 +323,9 @@ class _Quiet:
                             isinstance(member, str) and self._hole((at, inner), given.text, Seen.TOOL_CALL, given)
                         ):
                             return False
-                    elif not self._settled(function.others, inner, member, (at, inner)):
+                    elif says(member) or not self._settled(function.others, inner, member, (at, inner)):
                         return False
-            elif key == "custom" or key == "function" or not self._settled(call.others, key, value, at):
+            elif key in ("custom", "function") or says(value) or not self._settled(call.others, key, value, at):
                 return False
         return True
 
@@ -334,16 +335,24 @@ class _Quiet:
             return False
         firsts = ("type", "id", "format")
         rest = {k: v for k, v in entry.items() if not (k in firsts and isinstance(v, str) and says_text(detail, k))}
-        return self._own(detail, rest, place, ("text", "summary", "data"), Seen.REASONING)
+        return self._own(detail, rest, place, DETAIL.always, Seen.REASONING, DETAIL.always)
 
-    def _own(self, members: Members, value: dict[str, Any], place: Place, own: tuple[str, ...], seen: Seen) -> bool:
-        """Members of which the ``own`` ones are text."""
+    def _own(
+        self,
+        members: Members,
+        value: dict[str, Any],
+        place: Place,
+        own: Collection[str],
+        seen: Seen,
+        telling: Collection[str],
+    ) -> bool:
+        """Members of which the ``own`` ones are text. The ``telling`` ones set the flag whenever they come."""
         for name, member in value.items():
             held = members.slots.get(name)
             if name in own and isinstance(member, str) and isinstance(held, Joined):
                 if not self._hole((place, name), held.text, seen):
                     return False
-            elif not self._settled(members, name, member, (place, name)):
+            elif (name in telling and says(member)) or not self._settled(members, name, member, (place, name)):
                 return False
         return True
 

@@ -9,7 +9,7 @@ use crate::tree::{DELTA, Joined, LAST, Leaf, Members, OVERLAY, Policy, Slot, not
 
 static TEXT_PART: Policy = Policy { joins: false, last: &[], always: &["text"] };
 static THINKING_PART: Policy = Policy { joins: false, last: &[], always: &["thinking"] };
-static DETAIL: Policy = Policy {
+pub(crate) static DETAIL: Policy = Policy {
     joins: true,
     last: &["id", "type", "name", "channel", "format", "status", "signature"],
     always: &["text", "summary", "data"],

@@ -8,7 +8,7 @@
 //!
 //! Equal bytes parse equally. So a payload whose literals are equal, and whose holes are valid JSON strings, parses to the
 //! remembered chunk with other strings in the holes. Merging it is then the merge of the holes, *if merging the other
-//! members once more changes nothing*. [`Quiet::check`] is the only judge of that. It runs before the ordinary merge of a
+//! members once more changes nothing* and sets no flag. [`Quiet::check`] is the only judge of that. It runs before the ordinary merge of a
 //! chunk, and if that was not quiet once more behind it, and looks at every member next to what is held: an id that is settled, a model equal to the one held, a null
 //! where something is held, a role that has come. Whatever it does not know is not quiet.
 //!
@@ -26,7 +26,7 @@ use crate::chunk::Value;
 use crate::json::{DEAD, ESCAPED, HALF, Kind, hole_end, number_end};
 use crate::ledger::{Ledger, seen};
 use crate::merge::{Choice, Completion};
-use crate::message::REASONING;
+use crate::message::{DETAIL, REASONING};
 use crate::text::Text;
 use crate::tree::{Members, Slot};
 use memchr::memchr2;
@@ -709,10 +709,13 @@ impl Quiet {
                                 quiet_if(!joined.text.half())?;
                                 self.text(value, at, slot, TextKind::Transcript(known as u32), seen::AUDIO)?;
                             }
-                            _ => quiet_if(is_settled(members, &name, value))?,
+                            _ if name == "id" => quiet_if(is_settled(members, &name, value))?,
+                            _ => quiet_if(!value.says() && is_settled(members, &name, value))?,
                         }
                     }
                 }
+                // Its flag is set each time.
+                _ if value.says() && REASONING.contains(&&*name) => return None,
                 Slot::Leaf(_) => self.member(&choice.message, &name, value, |slot| Leaf::Message(at, slot))?,
                 _ => quiet_if(is_settled_slot(held, value))?,
             }
@@ -740,12 +743,12 @@ impl Quiet {
                                 self.text(value, choice, slot, TextKind::Arguments(number), seen::TOOL_CALL)?;
                             }
                             "arguments" => quiet_if(value.is_null())?,
-                            _ => quiet_if(is_settled(&function.others, &name, value))?,
+                            _ => quiet_if(!value.says() && is_settled(&function.others, &name, value))?,
                         }
                     }
                 }
                 "function" | "custom" => quiet_if(value.is_null())?,
-                _ => quiet_if(is_settled(&call.others, &name, value))?,
+                _ => quiet_if(!value.says() && is_settled(&call.others, &name, value))?,
             }
         }
         Some(())
@@ -765,7 +768,7 @@ impl Quiet {
                 _ if matches!(&*name, "type" | "id" | "format") && value.is_string() => {
                     quiet_if(!members.text_of(&name).is_empty())?;
                 }
-                _ => quiet_if(is_settled(members, &name, value))?,
+                _ => quiet_if(!(value.says() && DETAIL.always.contains(&&*name)) && is_settled(members, &name, value))?,
             }
         }
         Some(())
