@@ -130,6 +130,30 @@ def test_objects_merge_as_their_bytes(backend: Backend, make: Any) -> None:
     assert [d[:2] for d in of_objects.diagnostics] == [d[:2] for d in of_bytes.diagnostics]
 
 
+@pytest.mark.parametrize("make", KINDS)
+def test_chunks_that_repeat_but_for_their_text(backend: Backend, make: Any) -> None:
+    """They take a shorter way, which nothing must show."""
+    nulls = {"logprobs": None, "finish_reason": None}
+    texts = ["a", "b", 'q"\\\n', "é🌊", "\x01", "", "c\ud83d", "\ude00d", "e", "f"]
+    values = [HEAD | chunk({"role": "assistant", "content": ""}, **nulls)]
+    values += [HEAD | chunk({"content": text}, **nulls) | {"obfuscation": "x" * at} for at, text in enumerate(texts)]
+    values[-1] |= {"model": "m-2"}
+    fast, slow = backend.ChatCompletionAccumulator(), backend.ChatCompletionAccumulator()
+    slow._set_fast_path(False)
+    flags = [fast.feed_chunk(make(value)) for value in values]
+    assert flags == [slow.feed_chunk(make(value)) for value in values]
+    assert flags == [0] + [Seen.CONTENT if text else 0 for text in texts]
+    assert fast.text() == slow.text() == 'abq"\\\né🌊\x01c😀def'
+    assert (fast.model, fast.counts["chunks"]) == ("m-2", len(values))
+    assert (fast.counts, fast.retained_bytes) == (slow.counts, slow.retained_bytes)
+    assert fast.diagnostics == slow.diagnostics == []
+    limited = backend.ChatCompletionAccumulator(deltafold.Limits(max_retained_bytes=fast.retained_bytes - 1))
+    for value in values:
+        limited.feed_chunk(make(value))
+    assert limited.error.kind == "limit-exceeded"
+    assert len(limited.text()) < len(fast.text())
+
+
 @pytest.mark.filterwarnings("ignore:.*ReadOnly:UserWarning")  # litellm's own, when its types are first used
 def test_litellm_chunks(backend: Backend) -> None:
     types = peers.load("litellm.types.utils")

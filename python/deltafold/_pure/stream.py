@@ -89,7 +89,7 @@ class Stream:
         self.ledger.offset = None
         if self.done_seen:
             self.ledger.note("data-after-done")
-        else:
+        elif not self.shapes.merge_data(text.encode()):
             self._text(text, False)
         return self.ledger.seen
 

@@ -155,7 +155,7 @@ impl Stream {
         self.body.ledger.offset = None;
         if self.body.done_seen {
             self.body.ledger.note("data-after-done", 1);
-        } else {
+        } else if !self.body.known(text.as_bytes()) {
             self.body.text(text, false);
         }
         self.body.ledger.seen
@@ -349,9 +349,7 @@ impl Body {
             return;
         }
         // An event that came in pieces, or with other line ends.
-        let known = !unknown && !is_error && self.shapes.find_data(data);
-        if known && self.shapes.merge(data, &mut self.completion, &mut self.ledger) {
-            self.chunks += 1;
+        if !unknown && !is_error && self.known(data) {
             return;
         }
         match simdutf8::basic::from_utf8(data) {
@@ -361,6 +359,14 @@ impl Body {
                 self.text(&text, is_error);
             }
         }
+    }
+
+    /// Merges a chunk of a shape that counts; false, and nothing is changed, for any other.
+    #[inline]
+    fn known(&mut self, data: &[u8]) -> bool {
+        let known = self.shapes.find_data(data) && self.shapes.merge(data, &mut self.completion, &mut self.ledger);
+        self.chunks += u64::from(known);
+        known
     }
 
     /// UTF-8 with U+FFFD for each maximal subpart that is ill-formed.

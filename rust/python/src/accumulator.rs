@@ -1,5 +1,5 @@
 //! `ChatCompletionAccumulator`: the core's accumulator with Python's types around it.
-use crate::chunks::chunk_text;
+use crate::chunks::with_chunk_text;
 use crate::convert::{PythonObjects, parse};
 use crate::input::{Given, as_bytes, limits_of};
 use deltafold_core::accumulator::Accumulator;
@@ -73,8 +73,7 @@ impl ChatCompletionAccumulator {
     ///     TypeError: ``chunk`` is none of these, or holds what JSON cannot say.
     ///     ValueError: the accumulator is closed.
     fn feed_chunk(&self, chunk: &Bound<'_, PyAny>) -> PyResult<u32> {
-        let text = chunk_text(chunk)?;
-        self.work(|core| core.feed_text(&text))
+        with_chunk_text(chunk, |text| self.work(|core| core.feed_text(text)))?
     }
 
     /// Ends the stream and decides about an unfinished last event; gives the ``Seen`` flags of what that brought.
