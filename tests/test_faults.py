@@ -215,3 +215,32 @@ def test_reasoning_details_without_a_type(backend: Backend) -> None:
         {"index": 0, "text": "ab", "type": "t"}
     ]
     assert len(details('{"type":"t","index":0,"text":"a"}', '{"type":"u","index":0,"text":"b"}')) == 2
+
+
+@pytest.mark.parametrize("nothing", ["null", "7"])
+def test_tokens_and_text_behind_something_else(backend: Backend, nothing: str) -> None:
+    """They extend and join from the first list and the first string on, whatever stood there before."""
+    first = entry(f'"delta":{{}},"token_ids":{nothing},"text":{nothing}')
+    more = (entry(f'"delta":{{}},"token_ids":[{i}],"text":"{i}"') for i in (1, 2, 2))
+    acc = closed(backend, stream(first, *more, entry('"delta":{},"token_ids":null,"text":"","finish_reason":"stop"')))
+    choice = acc.result()["choices"][0]
+    assert (choice["token_ids"], choice["text"]) == ([1, 2, 2], "122")
+
+
+def test_no_tokens_and_no_text(backend: Backend) -> None:
+    choice = closed(backend, stream(entry('"token_ids":null,"text":null'))).result()["choices"][0]
+    assert (choice["token_ids"], choice["text"]) == (None, None)
+    empty = entry('"token_ids":[],"text":""')
+    choice = closed(backend, stream(entry('"token_ids":null,"text":null'), empty)).result()["choices"][0]
+    assert (choice["token_ids"], choice["text"]) == ([], "")
+
+
+def test_a_part_that_disappears_gives_its_bytes_back(backend: Backend) -> None:
+    def part(kind: str, text: str) -> str:
+        return entry(f'"delta":{{"content":[{{"type":"{kind}","{kind}":"{text}"}}]}}')
+
+    plain, mixed = backend.ChatCompletionAccumulator(), backend.ChatCompletionAccumulator()
+    plain.feed(stream(part("thinking", "a"), part("thinking", "b")))
+    mixed.feed(stream(part("thinking", "a"), part("text", ""), part("thinking", "b")))
+    assert mixed.result() == plain.result()
+    assert mixed.retained_bytes == plain.retained_bytes

@@ -15,7 +15,7 @@ from .json import MAX_INTEGER_DIGITS, clean, parse
 from .ledger import Ledger
 from .message import Audio, Content, Details, First, Last, Refusal
 from .text import Text, cleaned
-from .tree import LAST, OVERLAY, Extend, Joined, Members, Policy, valid_index
+from .tree import LAST, OVERLAY, Extend, Joined, Members, Policy, is_null, valid_index
 from .usage import Usage, choose
 
 FINISH, LOGPROBS, USAGE, TOOL_CALL, REASONED = (
@@ -263,9 +263,10 @@ class Choice:
         """``text`` joins, ``token_ids`` extends; in any other shape they are overlaid like the rest."""
         slots = self.others.slots
         fits = isinstance(value, str) if name == "text" else isinstance(value, list)
-        if fits and name not in slots and ledger.room(len(name)):
-            slots[name] = Joined(always=True) if name == "text" else Extend()
         held = slots.get(name)
+        if fits and not isinstance(held, (Joined, Extend)) and (held is None or is_null(held) or value):
+            if ledger.room(len(name) if held is None else -held.size()):
+                held = slots[name] = Joined(always=True) if name == "text" else Extend()
         if fits and isinstance(held, Joined):
             held.add(value, ledger)
         elif fits and isinstance(held, Extend):

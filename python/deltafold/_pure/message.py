@@ -73,7 +73,7 @@ class Content:
             return 0
         if isinstance(value, str):
             if self.parts is not None:
-                return self.parts.add_text(value, ledger)
+                return self.parts.add_text(value, place, chunk, ledger)
             text = Text() if self.text is None else self.text
             if not text.add(value, ledger):
                 return 0
@@ -102,7 +102,10 @@ class Content:
 
 
 class Parts:
-    """Content parts. Neighbours that are both ``text`` or both ``thinking`` become one; others never merge."""
+    """Content parts. Neighbours that are both ``text`` or both ``thinking`` become one; others never merge.
+
+    A part of nothing but empty text stands between no neighbours: it goes when one of another kind comes behind it.
+    """
 
     __slots__ = ("parts",)
 
@@ -115,22 +118,23 @@ class Parts:
             if ledger.over:
                 break
             if isinstance(value, str):
-                seen |= self.add_text(value, ledger)
+                seen |= self.add_text(value, (place, i), chunk, ledger)
             elif isinstance(value, dict):
                 seen |= self.add_part(value, (place, i), chunk, ledger)
             elif value is not None:
                 ledger.note("ignored-value")
         return seen
 
-    def add_text(self, fragment: str, ledger: Ledger) -> int:
+    def add_text(self, fragment: str, place: Place, chunk: Chunk, ledger: Ledger) -> int:
         """A string among parts is text."""
         if not fragment:
             return 0
-        last = self.parts[-1] if self.parts else None
-        joined = last.members.slots.get("text") if last is not None and last.kind == "text" else None
-        if not isinstance(joined, Joined):
-            joined = self.open_text()
-        return CONTENT if joined.add(fragment, ledger) else 0
+        last = self._last("text", ledger)
+        if last is None:
+            kept = self.open_text().add(fragment, ledger)
+        else:
+            kept = last.members.put("text", fragment, place, chunk, ledger)
+        return CONTENT if kept else 0
 
     def open_text(self) -> Joined:
         """A text part that no chunk spelled out."""
@@ -141,14 +145,20 @@ class Parts:
         return joined
 
     def add_part(self, value: dict[str, Any], place: Place, chunk: Chunk, ledger: Ledger) -> int:
-        kind = value.get("type")
-        last = self.parts[-1] if self.parts else None
-        if last is None or last.kind != kind or kind not in ("text", "thinking"):
+        kind = value["type"] if isinstance(value.get("type"), str) else ""
+        last = self._last(kind, ledger)
+        if last is None or kind not in ("text", "thinking"):
             if not ledger.room(2):
                 return 0
-            last = Part(kind if isinstance(kind, str) else "")
+            last = Part(kind)
             self.parts.append(last)
         return last.merge(value, place, chunk, ledger)
+
+    def _last(self, kind: str, ledger: Ledger) -> Part | None:
+        """The last part, if it is of this kind."""
+        if self.parts and self.parts[-1].kind != kind and self.parts[-1].empty:
+            ledger.room(-self.parts.pop().members.size())
+        return self.parts[-1] if self.parts and self.parts[-1].kind == kind else None
 
     def build(self) -> list[Any]:
         return [part.members.build() for part in self.parts if not part.empty]
@@ -193,10 +203,14 @@ class Part:
         return seen
 
     def _takes_parts(self, member: Any, ledger: Ledger) -> bool:
-        held = self.members.slots.get("thinking")
-        if held is None and isinstance(member, list) and ledger.room(len("thinking")):
-            held = self.members.slots["thinking"] = Parts()
-        return isinstance(held, Parts) and isinstance(member, (list, str))
+        slots = self.members.slots
+        held = slots.get("thinking")
+        if isinstance(member, list) and member and not isinstance(held, Parts):
+            if ledger.room(len("thinking") if held is None else 0 if isinstance(held, Joined) else -held.size()):
+                parts = slots["thinking"] = Parts()
+                if isinstance(held, Joined) and held.text:
+                    parts.open_text().text = held.text
+        return isinstance(slots.get("thinking"), Parts) and isinstance(member, (list, str))
 
     @property
     def empty(self) -> bool:
@@ -206,7 +220,7 @@ class Part:
         own = self.members.slots.get(self.kind)
         if isinstance(own, Parts):
             return all(part.empty for part in own.parts)
-        return own is None or not own.build()
+        return own is None or not (own.text if isinstance(own, Joined) else own.build())
 
 
 class Refusal:

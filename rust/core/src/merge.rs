@@ -362,9 +362,17 @@ impl Choice {
     /// `text` joins, `token_ids` extends; in any other shape they are overlaid like the rest.
     fn put_joining(&mut self, name: &str, value: Value<'_>, ledger: &mut Ledger) {
         let fits = if name == "text" { value.is_string() } else { value.is_array() };
-        if fits && self.others.find(name).is_none() && ledger.room(name.len(), 0) {
-            let slot = if name == "text" { Slot::Joined(Joined::new(true)) } else { Slot::Extend(Extend::default()) };
-            self.others.insert(name, slot);
+        if fits {
+            let joins = name == "text";
+            let slot = || if joins { Slot::Joined(Joined::new(true)) } else { Slot::Extend(Extend::default()) };
+            match self.others.get_mut(name) {
+                None if ledger.room(name.len(), 0) => {
+                    self.others.insert(name, slot());
+                }
+                None | Some(Slot::Joined(_) | Slot::Extend(_)) => {}
+                Some(held) if (held.is_null() || value.says()) && ledger.room(0, held.size()) => *held = slot(),
+                Some(_) => {}
+            }
         }
         match self.others.get_mut(name) {
             Some(Slot::Joined(joined)) if fits => drop(joined.add(value, ledger)),

@@ -147,6 +147,8 @@ impl Content {
 }
 
 /// Content parts. Neighbours that are both `text` or both `thinking` become one; others never merge.
+///
+/// A part of nothing but empty text stands between no neighbours: it goes when one of another kind comes behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub parts: Vec<Part>,
@@ -174,18 +176,16 @@ impl Parts {
         if fragment.is_empty() {
             return 0;
         }
-        let last = self.parts.last_mut().filter(|part| part.kind == "text");
-        let joined = match last.map(|part| part.members.get_mut("text")) {
-            Some(Some(Slot::Joined(joined))) => joined,
-            _ => {
-                self.open_text(Text::default());
-                match self.parts.last_mut().and_then(|part| part.members.get_mut("text")) {
-                    Some(Slot::Joined(joined)) => joined,
-                    _ => return 0,
-                }
+        let kept = match self.last("text", ledger) {
+            Some(part) => part.members.put("text", fragment, ledger),
+            None => {
+                let mut joined = Joined::new(true);
+                let kept = joined.add(fragment, ledger);
+                self.open_text(joined.text);
+                kept
             }
         };
-        if joined.add(fragment, ledger) { seen::CONTENT } else { 0 }
+        if kept { seen::CONTENT } else { 0 }
     }
 
     /// A text part that no chunk spelled out.
@@ -198,14 +198,21 @@ impl Parts {
 
     fn add_part(&mut self, value: Value<'_>, ledger: &mut Ledger) -> u32 {
         let kind = value.get("type").map(Value::string).unwrap_or_default();
-        let merges = |part: &Part| part.kind == kind && matches!(&*kind, "text" | "thinking");
-        if !self.parts.last().is_some_and(merges) {
+        if self.last(&kind, ledger).is_none() || !matches!(&*kind, "text" | "thinking") {
             if !ledger.room(2, 0) {
                 return 0;
             }
             self.parts.push(Part::new(&kind));
         }
         self.parts.last_mut().map_or(0, |part| part.merge(value, ledger))
+    }
+
+    /// The last part, if it is of this kind.
+    fn last(&mut self, kind: &str, ledger: &mut Ledger) -> Option<&mut Part> {
+        if let Some(part) = self.parts.pop_if(|part| part.kind != kind && part.is_empty()) {
+            ledger.room(0, part.members.size());
+        }
+        self.parts.last_mut().filter(|part| part.kind == kind)
     }
 
     pub fn size(&self) -> usize {
@@ -266,8 +273,25 @@ impl Part {
     }
 
     fn takes_parts(&mut self, member: Value<'_>, ledger: &mut Ledger) -> bool {
-        if member.is_array() && self.members.find("thinking").is_none() && ledger.room("thinking".len(), 0) {
-            self.members.insert("thinking", Slot::Parts(Box::default()));
+        if member.is_array() && member.says() {
+            match self.members.get_mut("thinking") {
+                None if ledger.room("thinking".len(), 0) => {
+                    self.members.insert("thinking", Slot::Parts(Box::default()));
+                }
+                None | Some(Slot::Parts(_)) => {}
+                Some(held) => {
+                    let mut parts = Parts::default();
+                    let kept = matches!(held, Slot::Joined(_));
+                    if ledger.room(0, if kept { 0 } else { held.size() }) {
+                        if let Slot::Joined(joined) = held
+                            && !joined.text.is_empty()
+                        {
+                            parts.open_text(std::mem::take(&mut joined.text));
+                        }
+                        *held = Slot::Parts(Box::new(parts));
+                    }
+                }
+            }
         }
         let held = matches!(self.members.get("thinking"), Some(Slot::Parts(_)));
         held && (member.is_array() || member.is_string())
