@@ -528,7 +528,7 @@ def test_the_machine_gives_the_same_items_for_every_cut(body: bytes, at: list[in
     def items(pieces: list[bytes]) -> tuple[Any, ...]:
         machine = sse.Machine(limit, raw_lines=True)
         given = [item for piece in pieces for item in machine.feed(piece)]
-        facts = {name: value for name, value in vars(machine).items() if not name.startswith("_")}
+        facts = {name: getattr(machine, name) for name in machine.__slots__ if not name.startswith("_")}
         return given, facts, machine.rest()
 
     assert items([body]) == items(cut(body, at)) == items([body[i : i + 1] for i in range(len(body))])

@@ -19,6 +19,7 @@ from .usage import choose
 __all__ = ["ChatCompletionAccumulator", "merge"]
 
 Piece = bytes | bytearray | memoryview
+USUAL = Limits()  # one object for all streams without limits of their own
 
 
 @final
@@ -44,7 +45,7 @@ class ChatCompletionAccumulator:
             raise TypeError(f"limits must be a Limits or None, not {type(limits).__name__}")
         if n is not None and (type(n) is not int or n != 1):
             raise ValueError("n must be None or 1")
-        self._stream = Stream(limits or Limits(), n)
+        self._stream = Stream(limits or USUAL, n)
         self._close_reason: str | None = None
         self._events: Any = None
 
@@ -145,14 +146,12 @@ class ChatCompletionAccumulator:
     @property
     def id(self) -> str | None:
         """The completion's id, None until one came."""
-        head = self._stream.completion.head.get("id")
-        return None if head is None else head.build()
+        return self._stream.completion.named("id")
 
     @property
     def model(self) -> str | None:
         """The model that served, None until one came."""
-        head = self._stream.completion.head.get("model")
-        return None if head is None else head.build()
+        return self._stream.completion.named("model")
 
     @property
     def usage(self) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ class Ledger:
         self.halves = 0  # high surrogate halves that still wait for the other one
         self.error: DeltafoldError | None = None
         self.notes = 0  # how often `note` was called
-        self._counts: dict[str, list[Any]] = {}
+        self._counts: dict[str, list[Any]] | None = None  # of most streams nothing is to be said
 
     def room(self, more: int) -> bool:
         """Books ``more`` bytes (fewer, when a value is replaced); False once they do not fit, and ever after."""
@@ -44,6 +44,8 @@ class Ledger:
 
     def note(self, kind: str, count: int = 1) -> None:
         self.notes += 1
+        if self._counts is None:
+            self._counts = {}
         entry = self._counts.get(kind)
         if entry is None:
             self._counts[kind] = [count, self.offset]
@@ -57,4 +59,4 @@ class Ledger:
             self.error = ERRORS[kind](message, code=code, offset=self.offset, body=body)
 
     def diagnostics(self) -> list[Diagnostic]:
-        return [Diagnostic(kind, count, offset) for kind, (count, offset) in self._counts.items()]
+        return [Diagnostic(kind, count, offset) for kind, (count, offset) in (self._counts or {}).items()]

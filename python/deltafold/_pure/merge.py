@@ -29,6 +29,7 @@ MESSAGE = (
 )  # fmt: skip
 REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 DELTA = Policy(True, LAST, frozenset(REASONING))
+BITS = {name: 1 << i for i, name in enumerate((*MESSAGE, "obfuscation"))}
 PADDING = frozenset({"obfuscation", "p"})  # of a chunk; a delta's only the first
 ERROR_MEMBERS = frozenset({"message", "code", "type", "param", "detail", "status"})
 LONGEST_FINISH = 64  # bytes of a finish reason that is still followed past max_retained_bytes
@@ -37,13 +38,21 @@ LONGEST_FINISH = 64  # bytes of a finish reason that is still followed past max_
 class Completion:
     """What the chunks of one stream have become."""
 
+    __slots__ = (
+        "choice_usage", "choices", "created", "fold", "groq_usage", "id", "ledger", "model", "others", "service_tier",
+        "system_fingerprint", "usage",
+    )  # fmt: skip
+
     def __init__(self, ledger: Ledger, n: int | None) -> None:
         self.ledger = ledger
         self.fold = n == 1
-        self.head: dict[str, First] = {}  # id, model, service_tier, system_fingerprint
+        self.id: First | None = None
+        self.model: First | None = None
+        self.service_tier: First | None = None
+        self.system_fingerprint: First | None = None
         self.created: Created = Created()
         self.choices: dict[int, Choice] = {}
-        self.others = Members(OVERLAY)
+        self.others: Members | None = None
         self.usage, self.choice_usage, self.groq_usage = Usage(True), Usage(False), Usage(False)
 
     def merge(self, chunk: Chunk, is_error: bool = False) -> None:
@@ -66,18 +75,20 @@ class Completion:
             elif name == "object" or name == "error" or name in PADDING or is_error and name in ERROR_MEMBERS:
                 continue
             else:
+                if self.others is None:
+                    self.others = Members(OVERLAY)
                 self.others.put(name, value, place, chunk, ledger)
                 if name == "x_groq" and isinstance(value, dict) and isinstance(value.get("usage"), dict):
                     if self.groq_usage.put(value["usage"], (place, "usage"), chunk, ledger):
                         ledger.seen |= USAGE
 
     def _put_head(self, kind: type[First], name: str, value: Any, place: Place, chunk: Chunk) -> None:
-        held = self.head.get(name)
+        held: First | None = getattr(self, name)
         if held is None:
             held = kind()
             held.put(value, place, chunk, self.ledger)
             if held.nbytes:
-                self.head[name] = held
+                setattr(self, name, held)
             return
         held.put(value, place, chunk, self.ledger)
         if name == "id" and value and isinstance(value, str) and clean(value)[0] != held.value:
@@ -136,9 +147,14 @@ class Completion:
             elif name == "usage":
                 if usage is not None or self.usage.null:
                     result[name] = usage
-            elif name in self.head:
-                result[name] = self.head[name].build()
-        return {**result, **self.others.build()}
+            elif getattr(self, name) is not None:
+                result[name] = self.named(name)
+        return result if self.others is None else {**result, **self.others.build()}
+
+    def named(self, name: str) -> str | None:
+        """``id``, ``model``, ``service_tier`` or ``system_fingerprint`` as far as it came."""
+        held: First | None = getattr(self, name)
+        return None if held is None else held.build()
 
 
 class Created:
@@ -171,6 +187,11 @@ class Created:
 class Choice:
     """One choice and its message."""
 
+    __slots__ = (
+        "_brought", "_brought_beside", "_brought_unknown", "delta_text", "finish_nbytes", "finish_reason", "had_delta", "index",
+        "logprobs", "message", "others", "role",
+    )  # fmt: skip
+
     def __init__(self, index: int) -> None:
         self.index = index
         self.finish_reason: str | None = None
@@ -178,11 +199,12 @@ class Choice:
         self.role = First()
         self.message = Members(DELTA)  # its slots hold the members with rules of their own too, as they came
         self.logprobs: Logprobs | None = None
-        self.others = Members(OVERLAY)
+        self.others: Members | None = None
         self.had_delta = False
         self.delta_text = False  # a delta brought a string of content
-        self.delta_names: set[str] = set()  # members that came with something in them in a delta
-        self.delta_names_beside: list[str] = []  # `text`, `token_ids`: likewise of the entry, where it had no message
+        self._brought = 0  # members that came with something in them in a delta: the sum of their BITS
+        self._brought_unknown: set[str] | None = None  # and those that have none
+        self._brought_beside: tuple[str, ...] = ()  # of an entry without a message: `text`, `token_ids`
 
     def merge(self, entry: dict[str, Any], place: Place, chunk: Chunk, completion: Completion) -> None:
         """One entry of ``choices``. Its delta is read before its message, whatever their order."""
@@ -205,14 +227,14 @@ class Choice:
             elif name == "logprobs":
                 ignored |= self._merge_logprobs(value, at, chunk, ledger, lacking_only, by_message)
             elif name == "text" or name == "token_ids":
-                if lacking_only and name in self.delta_names_beside:
+                if lacking_only and name in self._brought_beside:
                     ignored |= says(value)
                     continue
-                if not (by_message or ledger.over) and says(value) and name not in self.delta_names_beside:
-                    self.delta_names_beside.append(name)
+                if not (by_message or ledger.over) and says(value) and name not in self._brought_beside:
+                    self._brought_beside += (name,)
                 self._put_joining(name, value, at, chunk, ledger)
             else:
-                self.others.put(name, value, at, chunk, ledger)
+                self._others().put(name, value, at, chunk, ledger)
                 if name == "usage" and isinstance(value, dict):
                     if completion.choice_usage.put(value, at, chunk, ledger):
                         ledger.seen |= USAGE
@@ -229,14 +251,32 @@ class Choice:
             if name == "content" and isinstance(value, str):
                 self.delta_text = True
             if says(value) and not ledger.over:
-                self.delta_names.add(name)
+                bit = BITS.get(name)
+                if bit is not None:
+                    self._brought |= bit
+                elif self._brought_unknown is None:
+                    self._brought_unknown = {name}
+                else:
+                    self._brought_unknown.add(name)
             self._put(name, value, (place, name), chunk, ledger)
+
+    def brought(self, name: str) -> bool:
+        """A delta brought this member with something in it."""
+        bit = BITS.get(name)
+        if bit is not None:
+            return self._brought & bit > 0
+        return self._brought_unknown is not None and name in self._brought_unknown
+
+    def _others(self) -> Members:
+        if self.others is None:
+            self.others = Members(OVERLAY)
+        return self.others
 
     def _merge_message(self, message: dict[str, Any], place: Place, chunk: Chunk, ledger: Ledger) -> bool:
         """A message is a piece; after a delta it adds only what the deltas lacked. True when something was left out."""
         ignored = False
         for name, value in message.items():
-            if self.had_delta and (name in self.delta_names or name == "content" and self.delta_text):
+            if self.had_delta and (self.brought(name) or name == "content" and self.delta_text):
                 ignored |= says(value)
             else:
                 self._put(name, value, (place, name), chunk, ledger)
@@ -261,7 +301,7 @@ class Choice:
 
     def _put_joining(self, name: str, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> None:
         """``text`` joins, ``token_ids`` extends; in any other shape they are overlaid like the rest."""
-        slots = self.others.slots
+        slots = self._others().slots
         fits = isinstance(value, str) if name == "text" else isinstance(value, list)
         held = slots.get(name)
         if fits and not isinstance(held, (Joined, Extend)) and (held is None or is_null(held) or value):
@@ -272,7 +312,7 @@ class Choice:
         elif fits and isinstance(held, Extend):
             held.add(value, place, chunk, ledger)
         elif not ledger.over:
-            self.others.put(name, value, place, chunk, ledger)
+            self._others().put(name, value, place, chunk, ledger)
 
     def _finish(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> None:
         """The last reason that is not empty; a ``stop`` replaces no other."""
@@ -309,7 +349,7 @@ class Choice:
         }
         if self.logprobs is not None:
             result["logprobs"] = self.logprobs.build()
-        return {**result, **self.others.build()}
+        return result if self.others is None else {**result, **self.others.build()}
 
     def _build_message(self) -> dict[str, Any]:
         slots = self.message.slots

@@ -363,7 +363,7 @@ class Audio:
             if name == "id" and isinstance(member, str) and text_of(self.members, "id"):
                 continue
             held = self.members.slots.get("data")
-            padded = name == "data" and isinstance(held, Joined) and held.text.last == "="
+            padded = name == "data" and isinstance(held, Joined) and held.text.endswith(b"=")
             if self.members.put(name, member, (place, name), chunk, ledger):
                 seen = AUDIO
                 if name == "data" and isinstance(member, str):

@@ -127,14 +127,17 @@ class Shapes:
 
 
 class _Shape:
-    __slots__ = ("arguments", "holes", "last", "literals", "version")
+    __slots__ = ("arguments", "holes", "last", "version")
 
     def __init__(self, version: int, literals: list[bytes], targets: list[Target | None]) -> None:
         self.version = version
-        self.literals = literals
-        self.holes = list(zip(literals, targets))
+        self.holes = tuple(zip(literals, targets))
         self.last = literals[-1]
-        self.arguments = [target[1] for target in targets if target is not None and target[1] is not None]
+        self.arguments = tuple(target[1] for target in targets if target is not None and target[1] is not None)
+
+    @property
+    def literals(self) -> list[bytes]:
+        return [*(literal for literal, _ in self.holes), self.last]
 
     def merge(self, piece: bytes, at: int, ledger: Ledger, framed: bool, most: int) -> int:
         """Where the event at ``at``, of at ``most`` so many bytes, ends if it has this shape; then it is merged. Else 0.
@@ -142,7 +145,7 @@ class _Shape:
         What is not ``framed`` has no blank line and ends with the piece.
         """
         start = at
-        found: list[tuple[Target, str, int]] = []
+        found: list[tuple[Target, str, bytes]] = []
         for literal, target in self.holes:
             if not piece.startswith(literal, at):
                 return 0
@@ -162,10 +165,11 @@ class _Shape:
                 return 0
             if escaped:
                 text = loads(f'"{text}"')
+                raw = text.encode()
             elif end < 0 or not (text.isprintable() or CONTROL.search(text) is None):
                 return 0
             if text and target is not None:
-                found.append((target, text, len(raw)))
+                found.append((target, text, raw))
             at = end
         if framed:
             if not piece.startswith(self.last, at):
@@ -179,13 +183,13 @@ class _Shape:
             return 0
         size = 0
         for hole in found:
-            size += hole[2]
+            size += len(hole[2])
         if ledger.retained + size > ledger.limits.max_retained_bytes:
             return 0
         ledger.chunk += 1
-        for (joined, arguments, seen), text, nbytes in found:
+        for (joined, arguments, seen), text, utf8 in found:
             ledger.seen |= seen
-            joined.append(text, nbytes if len(text) == nbytes else len(text.encode()), ledger)
+            joined.append(utf8, len(text), ledger)
             if arguments is not None:
                 arguments.follow(text)
         return at
@@ -227,7 +231,7 @@ class _Quiet:
                 isinstance(value, list) and all(self._entry(e, i, completion, place) for i, e in enumerate(value))
             )
         if name in ("id", "model", "system_fingerprint", "service_tier"):
-            held = completion.head.get(name)
+            held = getattr(completion, name)
             return held is not None and self._chosen(held, value, place)
         return name != "x_groq" and self._settled(completion.others, name, value, place)
 
@@ -263,7 +267,7 @@ class _Quiet:
         if name == "delta":
             return value is None or (isinstance(value, dict) and choice.had_delta and self._delta(choice, value, place))
         if name == "text" and isinstance(value, str):
-            held = choice.others.slots.get("text")
+            held = None if choice.others is None else choice.others.slots.get("text")
             return isinstance(held, Joined) and self._hole(place, held.text, Seen(0))
         return name not in ("usage", "token_ids") and self._settled(choice.others, name, value, place)
 
@@ -271,17 +275,17 @@ class _Quiet:
         return all(self._in_delta(choice, name, value, (parent, name)) for name, value in delta.items())
 
     def _in_delta(self, choice: Choice, name: str, value: Any, place: Place) -> bool:
-        if says(value) and name not in choice.delta_names:
+        if says(value) and not choice.brought(name):
             return False
         if name == "role":
             role = choice.role
             return bool(role.value) if isinstance(value, str) else value is None and role.nbytes > 0
         if name == "obfuscation":
-            return name in choice.delta_names and self._padding(value, place)
+            return choice.brought(name) and self._padding(value, place)
         held = choice.message.slots.get(name)
         if held is None or value is None:
             return held is not None
-        if name not in choice.delta_names:
+        if not choice.brought(name):
             return (name != "content" or choice.delta_text or not isinstance(value, str)) and empty_settled(held, value)
         if isinstance(value, str):
             if isinstance(held, Content):
@@ -356,9 +360,9 @@ class _Quiet:
                 return False
         return True
 
-    def _settled(self, members: Members, name: str, value: Any, place: Place) -> bool:
+    def _settled(self, members: Members | None, name: str, value: Any, place: Place) -> bool:
         """Putting ``value`` under ``name`` changes nothing."""
-        held = members.slots.get(name)
+        held = None if members is None else members.slots.get(name)
         return held is not None and self._slot_settled(held, value, place)
 
     def _slot_settled(self, held: Any, value: Any, place: Place) -> bool:

@@ -47,6 +47,8 @@ RETRY_MAX = 2**64 - 1
 bytes_ = bytes  # for annotations in classes that have a member `bytes`
 
 DATA, EVENT, ID, RETRY, ERROR = b"data", b"event", b"id", b"retry", b"error"
+STANDARD = DATA, EVENT, ID, RETRY
+ACCUMULATED = *STANDARD, ERROR
 OPEN, COMMENT, OTHER = b"?", b":", b"*"  # what a line is when it is no known field; no field has these names
 
 
@@ -256,6 +258,12 @@ class Machine:
         retry: the last valid value, as of the last finished line.
     """
 
+    __slots__ = (
+        "_data", "_data_offset", "_data_size", "_event", "_event_retry", "_keep", "_kind", "_limit", "_line", "_line_offset",
+        "_names", "_raw_lines", "_raw_over", "_skip", "_skip_data", "_swallow", "begun", "blocks_oversize", "bytes", "comments",
+        "data_seen", "events", "field_seen", "id", "ignored_lines", "last_event_id", "plain", "raw_kept", "retry",
+    )  # fmt: skip
+
     def __init__(self, max_event_bytes: int, raw_lines: bool = False) -> None:
         self.bytes = 0
         self.comments = 0
@@ -269,12 +277,12 @@ class Machine:
         self.retry: int | None = None
         self._limit = max_event_bytes
         self._raw_lines = raw_lines
-        self._names = (DATA, EVENT, ID, RETRY, ERROR) if raw_lines else (DATA, EVENT, ID, RETRY)
+        self._names = ACCUMULATED if raw_lines else STANDARD
         self._raw_over = False
         self.begun = False
         self._swallow = False
         self.plain = True
-        self._line = bytearray()
+        self._line: bytes | bytearray = b""
         self._line_offset = 0
         self._kind: bytes | None = None
         self._keep = False
@@ -335,8 +343,10 @@ class Machine:
                         if oversize is not None:
                             yield oversize
                         continue
-                    if not whole:
+                    if type(self._line) is bytearray:
                         self._line += part
+                    else:
+                        self._line = bytearray(self._line + part) if self._line else part
             at = end
             if ended:
                 at += 1
@@ -378,7 +388,7 @@ class Machine:
             if piece[at] != BOM[len(self._line)]:
                 self.begun = True
                 break
-            self._line.append(piece[at])
+            self._line += piece[at : at + 1]
             self.plain = False
             self._kind, self._keep = OPEN, True
             at += 1
@@ -408,8 +418,8 @@ class Machine:
             self._keep = self._raw_lines and (head[0] == 123 if self.data_seen else not self._raw_over)
         else:
             self._keep = True
-        if not self._keep and self._line:
-            self._line = bytearray()
+        if not self._keep:
+            self._line = b""
 
     def _excess(self, part: bytes) -> int:
         length = len(self._line) + len(part)
@@ -429,7 +439,7 @@ class Machine:
 
     def _pass_limit(self) -> Oversize | None:
         self._keep = False
-        self._line = bytearray()
+        self._line = b""
         if self._kind is OTHER:
             if self.data_seen:
                 return None
@@ -525,6 +535,6 @@ class Machine:
         self._skip_data = False
 
     def _new_line(self) -> None:
-        self._line = bytearray()
+        self._line = b""
         self._kind = None
         self._keep = False

@@ -24,6 +24,11 @@ EXCERPT = 80  # characters of a payload in a message
 class Stream:
     """One response body."""
 
+    __slots__ = (
+        "_chunks", "_depth", "_json_lines", "_kept", "_kept_offset", "_kept_over", "_late_events", "after_done", "completion",
+        "cut", "done_seen", "ledger", "machine", "shapes",
+    )  # fmt: skip
+
     def __init__(self, limits: Limits, n: int | None) -> None:
         self.ledger = Ledger(limits)
         self.completion = Completion(self.ledger, n)
@@ -35,7 +40,7 @@ class Stream:
         self.after_done = 0
         self._late_events = 0  # counted at the end of the bytes
         self._depth = limits.max_depth
-        self._kept = bytearray()  # lines, each with an LF behind it, of a body that may turn out to be no event stream
+        self._kept: bytearray | None = None  # lines, an LF behind each, of what may be no event stream
         self._kept_offset = 0
         self._kept_over = False
         self._json_lines = False  # whole lines of JSON were taken already
@@ -81,7 +86,7 @@ class Stream:
                 self.ledger.fail("limit-exceeded", f"an event of more than max_event_bytes={limit}")
                 self._kept_over = True
             if self._kept and (self.machine.data_seen or self._kept_over):
-                self._kept, self.machine.raw_kept = bytearray(), 0
+                self._kept, self.machine.raw_kept = None, 0
 
     def feed_text(self, text: str) -> int:
         """One chunk that came as an object."""
@@ -236,8 +241,8 @@ class Stream:
         elif self.machine.data_seen:
             self.machine.raw_kept = 0
         else:
-            if not self._kept:
-                self._kept_offset = item.offset
+            if self._kept is None:
+                self._kept, self._kept_offset = bytearray(), item.offset
             self._kept += item.line
             self._kept += b"\n"
 
@@ -289,7 +294,7 @@ class Stream:
 
     def _end(self, rest: Rest) -> None:
         if self.machine.data_seen:
-            self._kept = bytearray()
+            self._kept = None
         line = rest.line
         field = field_of(line) if line is not None else None
         unfinished = line is not None and not rest.line_comment or rest.line_skipped
@@ -349,8 +354,8 @@ class Stream:
                 self._cut(offset)
             return
         first = self._kept_offset if self._kept else offset
-        body = bytes(self._kept[:-1] if line is None else self._kept + line)
-        self._kept = bytearray()
+        kept, self._kept = self._kept or b"", None
+        body = bytes(kept[:-1] if line is None else kept + line)
         if self._take_body(body, first):
             return
         self.ledger.offset = first

@@ -11,96 +11,78 @@ from typing import Any
 from .json import clean
 from .ledger import Ledger
 
-LOOSE = 256  # a short str costs 50 bytes, so many fragments are joined
-
 
 class Text:
-    """Joined fragments; they stay apart until somebody reads, or ``LOOSE`` of them have come."""
+    """Joined fragments, kept as UTF-8: as a ``str`` each would cost fifty bytes more than it has characters."""
 
-    __slots__ = ("_fragments", "_joined", "half", "nbytes", "nchars")
+    __slots__ = ("_utf8", "half", "nchars")
 
     def __init__(self) -> None:
-        self._fragments: list[str] = []
-        self._joined = 0  # of the fragments, how many are long ones
-        self.nbytes = 0  # UTF-8, a waiting half included as U+FFFD
+        self._utf8 = bytearray()
         self.nchars = 0  # code points, without a waiting half
         self.half = ""
+
+    @property
+    def nbytes(self) -> int:
+        """UTF-8, a waiting half included as U+FFFD."""
+        return len(self._utf8) + (3 if self.half else 0)
 
     def add(self, fragment: str, ledger: Ledger) -> bool:
         """Appends; False when the fragment does not fit and nothing of it was kept."""
         if not self.half:
             try:
-                nbytes = len(fragment) if fragment.isascii() else len(fragment.encode())
+                utf8 = fragment.encode()
             except UnicodeEncodeError:
                 pass
             else:
-                if not ledger.room(nbytes):
+                if not ledger.room(len(utf8)):
                     return False
-                self._append(fragment)
-                self.nbytes += nbytes
+                self._utf8 += utf8
+                self.nchars += len(fragment)
                 return True
         return not fragment or self._add_halves(fragment, ledger)
 
-    def append(self, fragment: str, nbytes: int, ledger: Ledger) -> None:
-        """Appends text of ``nbytes`` for which there is room, where no half waits."""
-        ledger.retained += nbytes
-        self._append(fragment)
-        self.nbytes += nbytes
+    def append(self, utf8: bytes, nchars: int, ledger: Ledger) -> None:
+        """Appends text of ``nchars`` code points for which there is room, where no half waits."""
+        ledger.retained += len(utf8)
+        self._utf8 += utf8
+        self.nchars += nchars
 
     def _add_halves(self, fragment: str, ledger: Ledger) -> bool:
         whole, half = self.half + fragment, ""
         if "\ud800" <= whole[-1] <= "\udbff":
             whole, half = whole[:-1], whole[-1]
         whole, lone = clean(whole)
-        nbytes = len(whole.encode()) + (3 if half else 0) - (3 if self.half else 0)
-        if not ledger.room(nbytes):
+        utf8 = whole.encode()
+        if not ledger.room(len(utf8) + (3 if half else 0) - (3 if self.half else 0)):
             return False
         if lone:
             ledger.note("lone-surrogate", lone)
         ledger.halves += bool(half) - bool(self.half)
-        self._append(whole)
+        self._utf8 += utf8
+        self.nchars += len(whole)
         self.half = half
-        self.nbytes += nbytes
         return True
 
     def build(self) -> str:
-        return self.decided() + ("\ufffd" if self.half else "")
+        return self._utf8.decode() + ("\ufffd" if self.half else "")
 
-    def decided(self) -> str:
-        """The text without a half that still waits."""
-        if len(self._fragments) > 1:
-            self._fragments = ["".join(self._fragments)]
-            self._joined = 0
-        return self._fragments[0] if self._fragments else ""
-
-    @property
-    def last(self) -> str:
-        """The last character."""
-        return self._fragments[-1][-1] if self._fragments else ""
+    def endswith(self, suffix: bytes) -> bool:
+        return self._utf8.endswith(suffix)
 
     def since(self, cursor: int) -> str:
         """What came after ``cursor`` code points, in time proportional to it."""
-        wanted, tail = self.nchars - cursor, []
-        for fragment in reversed(self._fragments):
-            if wanted <= 0:
-                break
-            tail.append(fragment[-wanted:] if len(fragment) > wanted else fragment)
-            wanted -= len(fragment)
-        return "".join(reversed(tail))
+        wanted = self.nchars - cursor
+        if wanted <= 0:
+            return ""
+        # A code point has up to four bytes; of one that the slice cuts in two the rest is ignored.
+        return self._utf8[-4 * wanted :].decode("utf-8", "ignore")[-wanted:]
 
     def __bool__(self) -> bool:
         return self.nbytes > 0
 
     def __len__(self) -> int:
         return self.nchars + bool(self.half)
-
-    def _append(self, whole: str) -> None:
-        if whole:
-            self._fragments.append(whole)
-            self.nchars += len(whole)
-            if len(self._fragments) - self._joined >= LOOSE:
-                self._fragments[self._joined :] = ["".join(self._fragments[self._joined :])]
-                self._joined += 1
 
 
 def cleaned(value: Any, ledger: Ledger) -> Any:
