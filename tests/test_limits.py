@@ -158,6 +158,9 @@ def test_remembered_indexes_are_bounded(backend: Backend) -> None:
         ([{"usage": {"a": 12}}], 5 + 2 + 1 + 2),
         ([{"usage": None}], 5 + 4),
         ([{"usage": None}, {"usage": {"a": 12}}], 5 + 2 + 1 + 2),
+        ([{"usage": None}] * 3, 5 + 4),
+        ([{"usage": {"a": 12}}, {"usage": None}], 5 + 2 + 1 + 2),
+        ([{"id": "x" * 40, "usage": None}, {"usage": {"a": 12}}], 2 + 42 + 5 + 2 + 1 + 2),
         ([chunk(usage={"a": 12})], 5 + 2 + 1 + 2),
         ([{"x_groq": {"usage": {"a": 12}}}], 6 + 2 + 5 + 2 + 1 + 2),
         ([chunk(logprobs={"content": [1, 2]})], 7 + 1 + 1),
@@ -221,6 +224,19 @@ def test_the_first_value_past_the_limit_is_not_kept_at_all(backend: Backend) -> 
     assert (outcome.error["kind"], outcome.error["offset"]) == ("limit-exceeded", offset_of(chunks, 1))
     assert outcome.error["message"] == "more than max_retained_bytes=10 to keep"
     assert outcome.complete
+
+
+def test_past_the_limit_nothing_takes_another_shape(backend: Backend) -> None:
+    chunks = [
+        chunk({"content": "12345", "x": "a"}),
+        chunk({"content": "678901"}),
+        chunk({"content": [{"type": "text", "text": ""}], "x": []}),
+        chunk({"content": [{"type": "text", "text": "x"}], "x": {"y": 1}}),
+        chunk(finish_reason="stop"),
+    ]
+    outcome = merged(backend, *chunks, limits={"max_retained_bytes": 10})
+    assert same(outcome.message, {"role": "assistant", "content": "12345", "x": "a"})
+    assert outcome.kinds == {}
 
 
 @pytest.mark.parametrize(("length", "followed"), [(64, True), (65, False)])
@@ -305,6 +321,12 @@ def test_all_of_openai_s_usage_is_followed(backend: Backend) -> None:
     assert merged(backend, over, {"usage": {"total_tokens": 10**64 - 1}}, limits={"max_retained_bytes": 5}).usage == {
         "total_tokens": 10**64 - 1
     }
+
+
+def test_words_for_numbers_past_the_limit(backend: Backend) -> None:
+    usage = '{"usage":{"prompt_tokens":Infinity,"completion_tokens":-Infinity,"total_tokens":NaN}}'
+    outcome = merged(backend, chunk({"content": "xx"}), usage, *END, limits={"max_retained_bytes": 1})
+    assert repr(outcome.usage) == "{'prompt_tokens': inf, 'completion_tokens': -inf, 'total_tokens': nan}"
 
 
 def test_a_replaced_value_frees_its_length(backend: Backend) -> None:

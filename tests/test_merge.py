@@ -67,6 +67,21 @@ def test_created_that_is_no_number(backend: Backend, wire: str) -> None:
     assert outcome.kinds["ignored-value"] == 1
 
 
+@pytest.mark.parametrize("wire", ['"x"', "true", "[]", "NaN", "1e400"])
+def test_created_that_is_no_number_behind_one(backend: Backend, wire: str) -> None:
+    outcome = merged(backend, {"created": 5}, '{"created":' + wire + "}", *END)
+    assert outcome.result["created"] == 5
+    assert outcome.kinds["ignored-value"] == 1
+
+
+@pytest.mark.parametrize("digits", [4299, 4300, 4301, 4302])
+def test_created_in_a_string_has_the_digits_of_an_integer_at_most(backend: Backend, digits: int) -> None:
+    accumulator = backend.ChatCompletionAccumulator()
+    accumulator.feed(sse({"created": "7" * digits}))
+    assert accumulator.result().get("created") == (None if digits > 4300 else (10**digits - 1) // 9 * 7)
+    assert [d.kind for d in accumulator.diagnostics] == ["ignored-value" if digits > 4300 else "converted-created"]
+
+
 def test_created_becomes_better_only(backend: Backend) -> None:
     assert of(backend, {"created": None}, {"created": 0}, {"created": None})["created"] == 0
     assert (
@@ -111,6 +126,16 @@ def test_absent_stays_absent(backend: Backend) -> None:
             "object": "chat.completion",
             "choices": [{"index": 0, "message": {"role": "assistant", "content": None}, "finish_reason": "stop"}],
         },
+    )
+
+
+def test_names_are_what_their_escapes_spell(backend: Backend) -> None:
+    entry = '{"\\u0078":7,"ind\\u0065x":3,"d\\u0065lta":{"\\u0063ontent":"a"},"finish_reason":"stop"}'
+    outcome = merged(backend, '{"choic\\u0065s":[' + entry + "]}", "[DONE]")
+    assert outcome.diagnostics == []
+    assert same(
+        outcome.result["choices"],
+        [{"index": 3, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop", "x": 7}],
     )
 
 
@@ -371,6 +396,39 @@ def test_token_ids_and_text_of_other_types(backend: Backend) -> None:
     result = of(backend, chunk(None, 0, token_ids=7, text=7), chunk(None, 0, token_ids=None, text=8))
     assert same(result["choices"][0]["token_ids"], 7)
     assert same(result["choices"][0]["text"], 8)
+    result = of(backend, chunk(None, 0, token_ids=[1], text="a"), chunk(None, 0, token_ids=7, text=8))
+    assert same([result["choices"][0][name] for name in ("token_ids", "text")], [7, 8])
+
+
+@pytest.mark.parametrize("beside", [{}, {"delta": None}, {"delta": {}}, {"message": None}])
+def test_lists_beside_no_message_are_not_left_out(backend: Backend, beside: dict[str, Any]) -> None:
+    more = {"choices": [{"index": 0, **beside, "token_ids": [2], "text": "b", "logprobs": {"content": [2]}}]}
+    outcome = merged(backend, chunk({}, token_ids=[1], text="a", logprobs={"content": [1]}), more, *END)
+    assert same(
+        [outcome.choice[n] for n in ("token_ids", "text", "logprobs")],
+        [[1, 2], "ab", {"content": [1, 2]}],
+    )
+    assert outcome.kinds == {}
+
+
+def test_a_message_behind_no_delta_joins_what_came_beside_none(backend: Backend) -> None:
+    lone = {"choices": [{"index": 0, "token_ids": [1], "text": "a", "logprobs": {"content": [1]}}]}
+    message = {"choices": [{"index": 0, "message": {}, "token_ids": [2], "text": "b", "logprobs": {"content": [2]}}]}
+    outcome = merged(backend, lone, message, *END)
+    assert same(
+        [outcome.choice[n] for n in ("token_ids", "text", "logprobs")],
+        [[1, 2], "ab", {"content": [1, 2]}],
+    )
+    assert outcome.kinds == {}
+
+
+@pytest.mark.parametrize("count", [11, 12, 13, 14, 40])
+def test_a_late_message_beside_many_names(backend: Backend, count: int) -> None:
+    delta = {f"x{n}": f"v{n}" for n in range(count)}
+    message = {"choices": [{"index": 0, "message": {**delta, "new": "n"}}]}
+    outcome = merged(backend, chunk(delta), message, *END)
+    assert same(outcome.message, {"role": "assistant", "content": None, **delta, "new": "n"})
+    assert outcome.kinds == {"message-ignored": 1}
 
 
 def test_padding_is_dropped(backend: Backend) -> None:
@@ -456,6 +514,24 @@ def test_after_a_delta_a_message_brings_missing_lists(backend: Backend) -> None:
     second = merged(backend, chunk({}), message, *END)
     assert same([second.choice[n] for n in ("token_ids", "text", "logprobs")], [[7], "x", {"content": [7]}])
     assert second.kinds == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("token_ids", [7]), ("text", "x"), ("logprobs", {"content": [7]}), ("logprobs", {"k": 1}), ("logprobs", [7])],
+)
+def test_each_list_of_a_late_message_is_told(backend: Backend, name: str, value: Any) -> None:
+    message = {"choices": [{"index": 0, "message": {}, name: value}]}
+    outcome = merged(backend, chunk({}, **{name: value}), message, *END)
+    assert same(outcome.choice[name], value)
+    assert outcome.kinds == {"message-ignored": 1}
+
+
+@pytest.mark.parametrize("value", [[7], {"content": [7]}, {"refusal": [7]}])
+def test_logprobs_are_told_beside_the_rest(backend: Backend, value: Any) -> None:
+    accumulator = backend.ChatCompletionAccumulator()
+    assert accumulator.feed(sse(chunk({"content": "a"}, logprobs=value))) == Seen.CONTENT | Seen.LOGPROBS
+    assert accumulator.feed(sse(chunk({"content": "a"}, logprobs=[]))) == Seen.CONTENT
 
 
 def test_a_message_that_repeats_nothing_new_is_silent(backend: Backend) -> None:

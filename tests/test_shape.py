@@ -140,6 +140,27 @@ def test_a_model_that_changes_and_comes_back(backend: Any) -> None:
     assert merged(backend, LEARNED + other * 3).model == "m-2"
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('"p"', '"q"'),
+        ("true", "false"),
+        ('["p"]', '["q"]'),
+        ('[ "p" ]', '[ "q" ]'),
+        ('{"k":"p"}', '{"k":"q"}'),
+        ('{"k":["p"]}', '{"k":[ "q" ]}'),
+    ],
+)
+@pytest.mark.parametrize("count", [7, 8])
+def test_a_member_that_changes_to_and_fro(backend: Any, one: str, other: str, count: int) -> None:
+    members = [f',"extra":{(one, other)[n % 2]}' for n in range(count)]
+    last = json.loads((one, other)[(count - 1) % 2])
+    top = merged(backend, b"".join(text("a", more) for more in members) + DONE)
+    assert (top.text(), top.result()["extra"]) == ("a" * count, last)
+    beside = merged(backend, b"".join(text("a", choice=choice) for choice in members) + DONE)
+    assert (beside.text(), beside.result()["choices"][0]["extra"]) == ("a" * count, last)
+
+
 def test_padding_is_dropped(backend: Any) -> None:
     data = b"".join(text(value, f',"obfuscation":"{pad}"') for value, pad in zip("abcd", ("x", "yy", "", "\\u0022")))
     acc = merged(backend, data + DONE)

@@ -85,6 +85,12 @@ def test_one_chunk_for_each_line(backend: Backend) -> None:
     assert outcome.counts["events"] == 1
 
 
+def test_a_repeated_prefix_in_a_later_line(backend: Backend) -> None:
+    outcome = merged(backend, f"data: {TEXT}\ndata: data: {STOP_TEXT}\n\n".encode())
+    assert (outcome.texts, outcome.finish_reasons) == ({0: "hi"}, {0: "stop"})
+    assert outcome.kinds == {"repeated-data-prefix": 1, "missing-blank-line": 1}
+
+
 def test_an_object_over_several_lines_is_one(backend: Backend) -> None:
     lines = "\n".join(f"data: {line}" for line in json.dumps(HI, indent=1).split("\n"))
     outcome = merged(backend, lines.encode() + b"\n\n" + sse(*END))
@@ -106,6 +112,33 @@ def test_a_broken_line_without_an_error(backend: Backend, last: str) -> None:
     assert error_of(outcome)[0] == "bad-json"
     assert outcome.kinds == {"bad-json": 1}
     assert outcome.complete
+
+
+@pytest.mark.parametrize(
+    ("word", "is_error"),
+    [
+        ("\\u0065rror", True),
+        ("erro\\u0072", True),
+        ("\\u0045rror", False),
+        ("error\\u0020", False),
+        ("chat\\u002ecompletion.chunk", False),
+    ],
+)
+def test_a_word_is_what_its_escapes_spell(backend: Backend, word: str, is_error: bool) -> None:
+    outcome = merged(backend, HI, '{"object":"' + word + '","message":"gone"}', *END)
+    if is_error:
+        assert error_of(outcome)[:2] == ("upstream-error", "gone")
+        assert "message" not in outcome.result
+    else:
+        assert outcome.error is None
+        assert outcome.result["message"] == "gone"
+
+
+@pytest.mark.parametrize("name", ["error", "\\u0065rror", "erro\\u0072"])
+def test_a_name_is_what_its_escapes_spell(backend: Backend, name: str) -> None:
+    outcome = merged(backend, HI, '{"\\u0078":{"y":1},"' + name + '":{"m\\u0065ssage":"gone"}}', *END)
+    assert error_of(outcome)[:2] == ("upstream-error", "gone")
+    assert outcome.result["x"] == {"y": 1}
 
 
 # Bodies that are no event stream
@@ -386,6 +419,20 @@ def test_halves_in_whole_values_and_keys(backend: Backend) -> None:
     assert outcome.result["id"] == "\ufffd"
     assert outcome.result["\ufffd"] == ["\ufffd", {"\ufffd": 1}]
     json.dumps(outcome.result, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "lone"),
+    [
+        ('["\\ud83d","\\ude00 \\udfff"]', 3),
+        ('[["\\ud83d\\ude00",{"k":"\\ud83d"}],"\\ud83d\\ud83d\\ude00"]', 2),
+        ('[{"\\ud83d":1}]', 0),
+        ('["\\u0041"]', 0),
+    ],
+)
+def test_every_half_in_a_whole_value_counts(backend: Backend, value: str, lone: int) -> None:
+    outcome = merged(backend, '{"x":' + value + "}", *END)
+    assert outcome.kinds == ({"lone-surrogate": lone} if lone else {})
 
 
 def test_pairs_of_escapes_in_keys(backend: Backend) -> None:

@@ -112,6 +112,36 @@ def test_zeros_replace_no_counts_of_another_shape(backend: Backend) -> None:
     assert outcome.kinds == {"zero-usage": 1}
 
 
+def test_zeros_replace_no_counts_at_any_depth(backend: Backend) -> None:
+    outcome = reported(backend, {"d": {"a": 1, "e": {"b": 2}}}, {"d": {"a": 0, "c": 0, "e": {"b": 0, "f": 0}}})
+    assert same(outcome.usage, {"d": {"a": 1, "c": 0, "e": {"b": 2, "f": 0}}})
+    assert outcome.kinds == {"zero-usage": 1}
+
+
+def test_zeros_beside_nothing_to_protect_are_silent(backend: Backend) -> None:
+    outcome = reported(backend, {"prompt_tokens": 9}, {"total_tokens": 0, "prompt_tokens": {}})
+    assert same(outcome.usage, {"prompt_tokens": 9, "total_tokens": 0})
+    assert outcome.kinds == {}
+
+
+def test_a_count_at_any_depth_means_that_zeros_are_meant(backend: Backend) -> None:
+    outcome = reported(backend, {"total_tokens": 5}, {"total_tokens": 0, "d": {"e": {"a": 3}}})
+    assert same(outcome.usage, {"total_tokens": 0, "d": {"e": {"a": 3}}})
+    assert outcome.kinds == {}
+
+
+def test_an_object_without_numbers_is_not_zero(backend: Backend) -> None:
+    outcome = reported(backend, {"prompt_tokens": 9, "total_tokens": 9}, {"prompt_tokens": {"note": "x"}})
+    assert same(outcome.usage, {"prompt_tokens": {"note": "x"}, "total_tokens": 9})
+    assert outcome.kinds == {}
+
+
+def test_a_number_in_the_place_of_details(backend: Backend) -> None:
+    outcome = reported(backend, {"prompt_tokens_details": {"cached_tokens": 1}}, {"prompt_tokens_details": 5})
+    assert same(outcome.usage, {"prompt_tokens_details": 5})
+    assert outcome.kinds == {}
+
+
 @pytest.mark.parametrize("value", [7, "x", [COUNTS], True])
 def test_usage_that_is_no_object(backend: Backend, value: Any) -> None:
     outcome = reported(backend, COUNTS, value)
