@@ -196,7 +196,7 @@ def test_verify_finds_a_difference(capsysbinary: pytest.CaptureFixture[bytes], t
     sys.stdout.flush()
     said = capsysbinary.readouterr().out.decode()
     assert "it: DIFFERENT: rust, random pieces" in said or "it: DIFFERENT: rust, cut at" in said
-    assert "\n  result\n    pure, whole: " in said
+    assert "\n  result, from character " in said
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._errors import escape
+from ._types import Shown
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+@dataclass(frozen=True, slots=True, repr=False)
+class ToolCall(Shown):
     """A tool call of a message (OpenAI's Chat Completions reference, ``message.tool_calls``).
 
     Attributes:

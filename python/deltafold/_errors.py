@@ -103,3 +103,11 @@ def escape(text: str, limit: int = SHOWN) -> str:
     cut to ``limit`` characters of the input with ``…`` behind."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:limit])
     return shown + "…" if len(text) > limit else shown
+
+
+def shown(value: object) -> str:
+    """``repr``, which escapes as ``escape`` does, with a str, a list or a dict cut to ``SHOWN`` characters and ``…`` behind."""
+    if isinstance(value, str):
+        return repr(value[:SHOWN] + "…" if len(value) > SHOWN else value)
+    text = repr(value)
+    return text[:SHOWN] + "…" if isinstance(value, (list, dict)) and len(text) > SHOWN else text

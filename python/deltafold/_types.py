@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from ._errors import escape
+from ._errors import escape, shown
 
 __all__ = ["Diagnostic", "Limits", "Seen", "ServerSentEvent"]
 
@@ -70,6 +70,16 @@ class Diagnostic(NamedTuple):
     kind: str
     count: int  # type: ignore[assignment]  # hides tuple.count
     offset: int | None
+
+
+class Shown:
+    """Of a dataclass with ``repr=False``: its ``repr``, in which what came from upstream is escaped and cut."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        members = (f"{member.name}={shown(getattr(self, member.name))}" for member in fields(self))  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(members)})"
 
 
 @dataclass(frozen=True, slots=True)

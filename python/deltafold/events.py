@@ -24,7 +24,7 @@ from ._backend import ChatCompletionAccumulator
 from ._calls import ToolCall
 from ._cursors import Cursors
 from ._errors import DeltafoldError
-from ._types import Seen
+from ._types import Seen, Shown
 
 __all__ = [
     "AudioDone",
@@ -62,8 +62,8 @@ CONTENT, REASONING, REFUSAL, TOOL_CALL, FINISH, USAGE, ERROR, DONE = (
 OF_CHOICES = CONTENT | REASONING | REFUSAL | TOOL_CALL | FINISH
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+@dataclass(frozen=True, slots=True, repr=False)
+class TextDelta(Shown):
     """New text of a choice's content."""
 
     type: ClassVar[Literal["text.delta"]] = "text.delta"
@@ -71,8 +71,8 @@ class TextDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TextDone:
+@dataclass(frozen=True, slots=True, repr=False)
+class TextDone(Shown):
     """The whole text of a choice's content, if it had any."""
 
     type: ClassVar[Literal["text.done"]] = "text.done"
@@ -80,8 +80,8 @@ class TextDone:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+@dataclass(frozen=True, slots=True, repr=False)
+class ReasoningDelta(Shown):
     """New reasoning of a choice, under whatever name the server gives it."""
 
     type: ClassVar[Literal["reasoning.delta"]] = "reasoning.delta"
@@ -89,8 +89,8 @@ class ReasoningDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDone:
+@dataclass(frozen=True, slots=True, repr=False)
+class ReasoningDone(Shown):
     """The whole reasoning of a choice, if it had any: the accumulator's ``reasoning_text``."""
 
     type: ClassVar[Literal["reasoning.done"]] = "reasoning.done"
@@ -98,8 +98,8 @@ class ReasoningDone:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalDelta:
+@dataclass(frozen=True, slots=True, repr=False)
+class RefusalDelta(Shown):
     """New text of a refusal."""
 
     type: ClassVar[Literal["refusal.delta"]] = "refusal.delta"
@@ -107,8 +107,8 @@ class RefusalDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalDone:
+@dataclass(frozen=True, slots=True, repr=False)
+class RefusalDone(Shown):
     """The whole refusal of a choice, if it had any."""
 
     type: ClassVar[Literal["refusal.done"]] = "refusal.done"
@@ -116,8 +116,8 @@ class RefusalDone:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallStarted:
+@dataclass(frozen=True, slots=True, repr=False)
+class ToolCallStarted(Shown):
     """A tool call. ``call`` numbers the calls of a choice in the order in which they were opened; ``id`` and ``name`` are None
     where the server gave none so far."""
 
@@ -129,8 +129,8 @@ class ToolCallStarted:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallArgumentsDelta:
+@dataclass(frozen=True, slots=True, repr=False)
+class ToolCallArgumentsDelta(Shown):
     """New text of a call's arguments (of a custom tool's input)."""
 
     type: ClassVar[Literal["tool_call.arguments.delta"]] = "tool_call.arguments.delta"
@@ -139,8 +139,8 @@ class ToolCallArgumentsDelta:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallDone:
+@dataclass(frozen=True, slots=True, repr=False)
+class ToolCallDone(Shown):
     """A tool call as it is in the result; ``tool_call.parse(tools)`` checks it."""
 
     type: ClassVar[Literal["tool_call.done"]] = "tool_call.done"
@@ -149,8 +149,8 @@ class ToolCallDone:
     tool_call: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class AudioDone:
+@dataclass(frozen=True, slots=True, repr=False)
+class AudioDone(Shown):
     """The audio of a choice as it is in the result: ``id``, ``data`` (base64), ``transcript``, ``expires_at``."""
 
     type: ClassVar[Literal["audio.done"]] = "audio.done"
@@ -158,8 +158,8 @@ class AudioDone:
     audio: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+@dataclass(frozen=True, slots=True, repr=False)
+class Finish(Shown):
     """A choice has a finish reason."""
 
     type: ClassVar[Literal["finish"]] = "finish"
@@ -167,8 +167,8 @@ class Finish:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+@dataclass(frozen=True, slots=True, repr=False)
+class Usage(Shown):
     """Usage as reported so far, and where (the accumulator's ``usage_source``)."""
 
     type: ClassVar[Literal["usage"]] = "usage"
@@ -176,8 +176,8 @@ class Usage:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class UsageDone:
+@dataclass(frozen=True, slots=True, repr=False)
+class UsageDone(Shown):
     """What the stream reported; None when it reported nothing, which is not zero."""
 
     type: ClassVar[Literal["usage.done"]] = "usage.done"
@@ -185,16 +185,16 @@ class UsageDone:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Error:
+@dataclass(frozen=True, slots=True, repr=False)
+class Error(Shown):
     """The stream's first error; it is not raised, and the stream may go on behind it."""
 
     type: ClassVar[Literal["error"]] = "error"
     error: DeltafoldError
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+@dataclass(frozen=True, slots=True, repr=False)
+class Done(Shown):
     """The end; ``complete`` as the accumulator says."""
 
     type: ClassVar[Literal["done"]] = "done"

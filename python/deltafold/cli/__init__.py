@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
+from typing import NoReturn
 
 from .. import BACKEND
 from .._errors import escape
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="deltafold",
         description="Merges recorded Chat Completions streams, and tells what is in them.",
         epilog="Each command has its own help: deltafold COMMAND --help. "
@@ -56,6 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     for command in (_merge, _inspect, _verify, _split, _bench, _completion):
         command.add(commands)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(escape(message))  # a shell's pattern may have brought names that nobody has read
 
 
 class _Version(argparse.Action):

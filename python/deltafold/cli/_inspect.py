@@ -86,13 +86,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if found["error"] is None else STATUS.get(found["error"]["kind"], UNUSABLE)
 
 
+class Asked(str):
+    """A text that ``--show-text`` asked for: not cut."""
+
+    __slots__ = ()
+
+
 Table = tuple[str, list[str], list[list[Any]]]
 
 
 def _shown(cell: Any) -> str:
+    if isinstance(cell, Asked):
+        return escape(cell, len(cell))
     if isinstance(cell, str):
-        return escape(cell, 100_000)
-    return "-" if cell is None else f"{cell:,}" if type(cell) is int else escape(json.dumps(cell))
+        return escape(cell)
+    return "-" if cell is None else escape(f"{cell:,}" if type(cell) is int else json.dumps(cell))
 
 
 def _tables(found: dict[str, Any]) -> list[Table]:
@@ -121,9 +129,9 @@ def _tables(found: dict[str, Any]) -> list[Table]:
             whole = "whole JSON" if call["whole"] else "not whole"
             calls.append([str(choice["index"]), call["name"], call["id"], call["characters"], whole])
             if "arguments" in call:
-                texts.append([f"choice {choice['index']}, arguments of {call['name']}", call["arguments"]])
+                texts.append([f"choice {choice['index']}, arguments of {call['name']}", Asked(call["arguments"])])
         for name, text in choice.get("texts", {}).items():
-            texts.append([f"choice {choice['index']}, {name}", text])
+            texts.append([f"choice {choice['index']}, {name}", Asked(text)])
     if choices:
         head = ["choice", "finish reason", "content, characters", "reasoning", "refusal", "tool calls", "logprobs"]
         tables.append(("choices", head, choices))

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+from .._errors import escape
 from . import _help, _terminal
 from ._merge import UNUSABLE
 from ._progress import Progress
@@ -90,8 +91,11 @@ def _verify(name: str, data: bytes, backends: dict[str, Any], every: bool) -> bo
                 _terminal.write(f"{name}: DIFFERENT: {backend}, {how}\n".encode())
                 for member, value in expected.items():
                     if found[member] != value:
-                        lines = f"  {member}\n    pure, whole: {value}\n    {backend}, {how}: {found[member]}\n"
-                        _terminal.write(_terminal.visible(lines).encode())
+                        differ = (i for i, (a, b) in enumerate(zip(value, found[member])) if a != b)
+                        at = max(next(differ, 0) - 40, 0)
+                        lines = f"  {member}, from character {at}\n    pure, whole: {escape(value[at:])}\n"
+                        lines += f"    {backend}, {how}: {escape(found[member][at:])}\n"
+                        _terminal.write(lines.encode())
                 return False
             progress.at(0, count)
         progress.close()
