@@ -266,3 +266,16 @@ def test_a_part_that_disappears_gives_its_bytes_back(backend: Backend) -> None:
     mixed.feed(stream(part("thinking", "a"), part("text", ""), part("thinking", "b")))
     assert mixed.result() == plain.result()
     assert mixed.retained_bytes == plain.retained_bytes
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_comments_among_the_lines_of_a_last_event(backend: Backend, end: str) -> None:
+    """Where blank lines were forgotten, the last event counts without its own if each line is whole but for comments."""
+    chunk = entry('"delta":{"content":"a"},"finish_reason":"stop"')
+    acc = closed(backend, f"data: {chunk}\ndata: : ping\ndata: {{}}{end}".encode())
+    assert (acc.text(), acc.complete, acc.error) == ("a", True, None)
+    acc = closed(backend, f'data: {chunk}\ndata: : ping\ndata: {{"error":"e"}}{end}'.encode())
+    assert (acc.text(), acc.complete, acc.error.message) == ("a", True, "e")
+    acc = closed(backend, f'data: : ping\ndata: {{"error":"e"}}{end}'.encode())
+    assert (acc.error.kind, acc.error.message) == ("upstream-error", "e")
+    assert closed(backend, f"data: : ping\ndata: : pong{end}".encode()).error.kind == "truncated"

@@ -328,8 +328,11 @@ class Stream:
         """Whether the data is whole, then merged; of an error's event any ``finished`` lines are."""
         text = data.decode("utf-8", "replace")
         readings = payload(text, self._depth)
-        whole = readings and all(r.whole for r in readings)
-        if not whole and not (is_error and finished) and last_line_error(text, self._depth) is None:
+        if readings is None:
+            whole = last_line_error(text, self._depth) is not None
+        else:  # comments among the lines are no part of it
+            whole = any(r.whole for r in readings) and all(r.whole or r.blank for r in readings)
+        if not whole and not (is_error and finished):
             return False
         self._late_events += 1
         self.ledger.offset = offset

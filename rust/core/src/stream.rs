@@ -499,7 +499,14 @@ impl Body {
         let depth = self.ledger.limits.max_depth;
         with_tape(|tape| match payload(text, depth, tape).0 {
             Payload::One(reading) => reading.is_whole(),
-            Payload::Lines => lines(text).all(|line| read(trim(line).0, depth, tape).is_whole()),
+            Payload::Lines => {
+                let mut any = false; // comments among the lines are no part of it
+                lines(text).all(|line| {
+                    let reading = read(trim(line).0, depth, tape);
+                    any |= reading.is_whole();
+                    reading.is_whole() || reading == Reading::Blank
+                }) && any
+            }
             Payload::LastLineError => true,
             Payload::Bad => false,
         })
