@@ -279,3 +279,16 @@ def test_comments_among_the_lines_of_a_last_event(backend: Backend, end: str) ->
     acc = closed(backend, f'data: : ping\ndata: {{"error":"e"}}{end}'.encode())
     assert (acc.error.kind, acc.error.message) == ("upstream-error", "e")
     assert closed(backend, f"data: : ping\ndata: : pong{end}".encode()).error.kind == "truncated"
+
+
+def test_the_text_beside_an_error_that_is_a_flag(backend: Backend) -> None:
+    def told(payload: str) -> tuple[str, Any, Any]:
+        error = closed(backend, stream(payload)).error
+        return error.message, error.code, error.body
+
+    assert told('{"error":true,"message":"no such model","code":404}') == ("no such model", 404, True)
+    assert told('{"error":1,"message":"","detail":"busy","type":"load"}') == ("busy", "load", 1)
+    assert told('{"error":true,"detail":{"why":1}}') == ('{"why":1}', None, True)
+    assert told('{"error":500,"message":null}') == ("500", None, 500)
+    assert told('{"error":["a"],"message":"b"}') == ('["a"]', None, ["a"])
+    assert told(entry('"error":true,"message":{"content":"a"}')) == ("true", None, True)

@@ -211,15 +211,17 @@ class Stream:
         self._fail_upstream(body, None, body)
 
     def _upstream_error(self, error: Any, beside: dict[str, Any]) -> None:
-        """``error``: the error member, or the whole object where that is the error."""
-        if isinstance(error, dict):
-            beside, message = error, error.get("message")
+        """``error``: the error member, or the whole object where that is the error. Its text may stand beside a flag."""
+        told = error if isinstance(error, dict) else beside
+        message: Any = error
+        if isinstance(error, list):
+            message = compact(error)
+        elif not isinstance(error, str):
+            message = told.get("message")
             if not message or not isinstance(message, str):
-                detail = error.get("detail")
+                detail = told.get("detail")
                 message = detail if detail and isinstance(detail, str) else compact(detail or error)
-        else:
-            message = error if isinstance(error, str) else compact(error)
-        code = next((beside[key] for key in ("code", "type") if says(beside.get(key))), None)
+        code = next((told[key] for key in ("code", "type") if says(told.get(key))), None)
         self._fail_upstream(message, code, error)
 
     def _fail_upstream(self, message: str, code: Any, body: Any) -> None:

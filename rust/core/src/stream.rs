@@ -561,20 +561,21 @@ impl Body {
 
     /// `error`: the error member, or the whole object where that is the error.
     fn upstream_error(&mut self, error: Value<'_>, beside: Value<'_>) {
-        let mut beside = beside;
+        let told = if error.is_object() { error } else { beside };
         let text = |value: Value<'_>| {
             if value.is_string() && value.says() { Some(value.string().into_owned()) } else { None }
         };
-        let message = if error.is_object() {
-            beside = error;
-            error.get("message").and_then(text).unwrap_or_else(|| {
-                let detail = error.get("detail").filter(|detail| detail.is_truthy());
+        let message = if error.is_string() {
+            error.string().into_owned()
+        } else if error.is_array() {
+            error.canonical()
+        } else {
+            told.get("message").and_then(text).unwrap_or_else(|| {
+                let detail = told.get("detail").filter(|detail| detail.is_truthy());
                 detail.and_then(text).unwrap_or_else(|| detail.unwrap_or(error).canonical())
             })
-        } else {
-            text(error).unwrap_or_else(|| error.canonical())
         };
-        let code = ["code", "type"].iter().find_map(|name| beside.get(name).filter(|code| code.says()));
+        let code = ["code", "type"].iter().find_map(|name| told.get(name).filter(|code| code.says()));
         self.fail_upstream(&message, code.map(Value::raw), error.raw());
     }
 
