@@ -550,6 +550,7 @@ def test_an_interrupt_is_no_fault_of_the_observer(backend: Backend) -> None:
         ({"strip": [1]}, TypeError, "a name in strip must be a str, not int"),
         ({"strip": ["a..b"]}, ValueError, r"'a\.\.b' in strip is no dotted path of names"),
         ({"strip": [""]}, ValueError, "'' in strip is no dotted path of names"),
+        ({"strip": ["a.\ud83d"]}, ValueError, "surrogates not allowed"),
         ({"strip": None}, TypeError, "not iterable"),
         ({"set_usage": 1}, TypeError, "set_usage must be callable or None, not int"),
         ({"on_chunk": {}}, TypeError, "on_chunk must be callable or None, not dict"),

@@ -8,10 +8,12 @@ from typing import Any
 
 __all__ = ["changed_chunk", "changed_usage", "options", "whole_event"]
 
+_write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 def options(
     model: Any, id: Any, drop_usage_chunk: Any, strip: Iterable[str], set_usage: Any, on_chunk: Any, observe: Any
-) -> tuple[bytes | None, bytes | None, list[list[str]]]:
+) -> tuple[str | None, str | None, list[list[str]]]:
     """``model`` and ``id`` as JSON texts, ``strip`` as lists of names; raises what is wrong with any option."""
     for name, value in (("model", model), ("id", id)):
         if value is not None and not isinstance(value, str):
@@ -20,7 +22,7 @@ def options(
         raise TypeError(f"drop_usage_chunk must be a bool, not {type(drop_usage_chunk).__name__}")
     if isinstance(strip, (str, bytes)):
         raise TypeError(f"strip must be several names, such as ({strip!r},), not one")
-    paths = []
+    strip, paths = tuple(strip), []
     for path in strip:
         if not isinstance(path, str):
             raise TypeError(f"a name in strip must be a str, not {type(path).__name__}")
@@ -32,7 +34,10 @@ def options(
             raise TypeError(f"{name} must be callable or None, not {type(value).__name__}")
     if observe is not None and not callable(getattr(observe, "feed", None)):
         raise TypeError(f"observe must be an accumulator or None, not {type(observe).__name__}")
-    alias, id_alias = (None if text is None else json.dumps(text, ensure_ascii=False).encode() for text in (model, id))
+    for text in (model, id, *strip):
+        if text is not None:
+            text.encode()  # raises for half a surrogate pair, which no UTF-8 holds
+    alias, id_alias = (None if text is None else _write(text) for text in (model, id))
     return alias, id_alias, paths
 
 
@@ -46,7 +51,7 @@ def changed_usage(set_usage: Callable[[dict[str, Any]], Any], text: bytes) -> by
         return None
     if not isinstance(changed, dict):
         raise TypeError(f"set_usage must return a dict or None, not {type(changed).__name__}")
-    written = _write(changed)
+    written = _write_bytes(changed)
     return None if written == before else written
 
 
@@ -64,7 +69,7 @@ def changed_chunk(on_chunk: Callable[[dict[str, Any]], Any], text: bytes) -> byt
         return changed
     if not isinstance(changed, dict):
         raise TypeError(f"on_chunk must return a dict, bytes or None, not {type(changed).__name__}")
-    written = _write(changed)
+    written = _write_bytes(changed)
     return True if written == before else written
 
 
@@ -85,11 +90,11 @@ def _read(text: bytes) -> tuple[Any, bytes | None]:
     """The value, and how it would be written if nobody changed it; None where the interpreter's own limits refuse it."""
     try:
         value = json.loads(text.decode("utf-8", "replace"))
-        return value, _write(value)
+        return value, _write_bytes(value)
     except (ValueError, RecursionError):
         return None, None
 
 
-def _write(value: Any) -> bytes:
+def _write_bytes(value: Any) -> bytes:
     # half a surrogate pair, whose other half the next chunk brings, becomes the escape it came as
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return _write(value).encode("utf-8", "backslashreplace")

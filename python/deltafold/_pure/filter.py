@@ -106,8 +106,8 @@ class StreamFilter:
             raise TypeError(f"limits must be a Limits or None, not {type(limits).__name__}")
         limits = limits or Limits()
         alias, id_alias, paths = options(model, id, drop_usage_chunk, strip, set_usage, on_chunk, observe)
-        self._model = None if alias is None else alias.decode()
-        self._id = None if id_alias is None else id_alias.decode()
+        self._model = alias
+        self._id = id_alias
         self._drop_usage_chunk = drop_usage_chunk
         self._strip = tree(paths)
         self._names = [name for name, on in (("model", alias), ("id", id_alias), ("usage", set_usage)) if on] + [

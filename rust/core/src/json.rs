@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
 mod same;
-mod scan;
+pub(crate) mod scan;
 #[cfg(test)]
 mod tests;
 mod text;

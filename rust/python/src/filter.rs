@@ -3,15 +3,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::accumulator::ChatCompletionAccumulator;
-use crate::input::{as_bytes, limits_of};
+use crate::input::{Given, as_bytes, limits_of};
 use deltafold_core::filter::{Answer, Calls, Filter, Options};
-use pyo3::Borrowed;
+use deltafold_core::json::write_string;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
 
 /// Relays the bytes of one Chat Completions stream and changes what it is told to, byte for byte the same elsewhere.
 ///
@@ -76,7 +76,7 @@ struct Functions {
 impl StreamFilter {
     #[new]
     #[pyo3(
-        signature = (*, model=None, id=None, drop_usage_chunk=Given::default(), strip=Given::default(), set_usage=None, on_chunk=None, observe=None, limits=None),
+        signature = (*, model=None, id=None, drop_usage_chunk=Given(None), strip=Given(None), set_usage=None, on_chunk=None, observe=None, limits=None),
         text_signature = "(*, model=None, id=None, drop_usage_chunk=False, strip=(), set_usage=None, on_chunk=None, observe=None, limits=None)"
     )]
     #[allow(clippy::too_many_arguments, reason = "each is an option of its own")]
@@ -92,24 +92,30 @@ impl StreamFilter {
         limits: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let limits = limits_of(py, limits)?;
-        let drop_usage_chunk = drop_usage_chunk.0.unwrap_or_else(|| PyBool::new(py, false).to_owned().into_any());
-        let strip = strip.0.unwrap_or_else(|| PyTuple::empty(py).into_any());
-        let checked = shared(py, "options")?
-            .call1((model, id, &drop_usage_chunk, strip, &set_usage, &on_chunk, &observe))?
-            .extract::<(Option<Vec<u8>>, Option<Vec<u8>>, Vec<Vec<String>>)>()?;
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_default();
-        let options = Options {
-            model: checked.0.map(text),
-            id: checked.1.map(text),
-            drop_usage_chunk: drop_usage_chunk.is_truthy()?,
-            strip: checked.2,
-            set_usage: set_usage.is_some(),
-            on_chunk: on_chunk.is_some(),
+        let (drop_usage_chunk, strip) = (drop_usage_chunk.0, strip.0);
+        let functions = Functions { set_usage, on_chunk };
+        let right = right_options(py, model.as_ref(), id.as_ref(), drop_usage_chunk.as_ref(), strip.as_ref());
+        let options = match right {
+            Some(options) if functions.are_callable(py) && observe.as_ref().is_none_or(|it| is_own(it.bind(py))) => {
+                options
+            }
+            // something is wrong, or is not seen to be right
+            _ => {
+                let drop_usage_chunk = drop_usage_chunk.unwrap_or_else(|| PyBool::new(py, false).to_owned().into_any());
+                let strip = strip.unwrap_or_else(|| PyTuple::empty(py).into_any());
+                let Functions { set_usage, on_chunk } = &functions;
+                let (model, id, strip) = shared(py, "options")?
+                    .call1((model, id, &drop_usage_chunk, strip, set_usage, on_chunk, &observe))?
+                    .extract::<(Option<String>, Option<String>, Vec<Vec<String>>)>()?;
+                Options { model, id, drop_usage_chunk: drop_usage_chunk.is_truthy()?, strip, ..Options::default() }
+            }
         };
+        let options =
+            Options { set_usage: functions.set_usage.is_some(), on_chunk: functions.on_chunk.is_some(), ..options };
         let core = Some(Box::new(Filter::new(options, limits)));
         Ok(Self {
             state: Mutex::new(State { core, closed: false, broken: false, observe_error: None }),
-            functions: Functions { set_usage, on_chunk },
+            functions,
             observer: match observe {
                 None => Observer::None,
                 Some(observer) => match observer.bind(py).cast::<ChatCompletionAccumulator>() {
@@ -257,21 +263,51 @@ impl StreamFilter {
 }
 
 impl Functions {
+    fn are_callable(&self, py: Python<'_>) -> bool {
+        [&self.set_usage, &self.on_chunk].into_iter().flatten().all(|function| function.bind(py).is_callable())
+    }
+
     fn of<'py>(&self, py: Python<'py>) -> Caller<'py, '_> {
         Caller { py, functions: self }
     }
 }
 
-/// An argument that may be left out, but not None.
-#[derive(Default)]
-struct Given<'py>(Option<Bound<'py, PyAny>>);
+/// The options of which one look shows that they are right; None where `options` of `deltafold._filtering` must look.
+fn right_options(
+    py: Python<'_>,
+    model: Option<&Py<PyAny>>,
+    id: Option<&Py<PyAny>>,
+    drop_usage_chunk: Option<&Bound<'_, PyAny>>,
+    strip: Option<&Bound<'_, PyAny>>,
+) -> Option<Options> {
+    let text = |value: Option<&Py<PyAny>>| -> Option<Option<String>> {
+        let Some(value) = value else { return Some(None) };
+        let mut text = String::new();
+        write_string(value.bind(py).cast::<PyString>().ok()?.to_str().ok()?, &mut text);
+        Some(Some(text))
+    };
+    let path = |path: Bound<'_, PyAny>| -> Option<Vec<String>> {
+        let names: Vec<String> = path.cast::<PyString>().ok()?.to_str().ok()?.split('.').map(str::to_owned).collect();
+        names.iter().all(|name| !name.is_empty()).then_some(names)
+    };
+    let strip = match strip {
+        None => Vec::new(),
+        Some(paths) => match (paths.cast_exact::<PyTuple>(), paths.cast_exact::<PyList>()) {
+            (Ok(paths), _) => paths.iter().map(path).collect::<Option<_>>()?,
+            (_, Ok(paths)) => paths.iter().map(path).collect::<Option<_>>()?,
+            _ => return None,
+        },
+    };
+    let drop_usage_chunk = match drop_usage_chunk {
+        None => false,
+        Some(value) => value.cast::<PyBool>().ok()?.is_true(),
+    };
+    Some(Options { model: text(model)?, id: text(id)?, drop_usage_chunk, strip, ..Options::default() })
+}
 
-impl<'a, 'py> FromPyObject<'a, 'py> for Given<'py> {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        Ok(Self(Some(object.to_owned())))
-    }
+/// Whether it is an accumulator of this module.
+fn is_own(observer: &Bound<'_, PyAny>) -> bool {
+    observer.is_instance_of::<ChatCompletionAccumulator>()
 }
 
 /// Calls the caller's functions.

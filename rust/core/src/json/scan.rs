@@ -4,12 +4,12 @@ use super::{ESCAPED, Fault, HALF, Kind, MAX_INTEGER_DIGITS, RAW, SPACED};
 
 /// The byte at `at`; NUL, which no token begins with, past the end.
 #[inline(always)]
-pub(super) fn byte(bytes: &[u8], at: usize) -> u8 {
+pub(crate) fn byte(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
 }
 
 #[inline(always)]
-pub(super) fn has<const N: usize>(bytes: &[u8], at: usize, word: &[u8; N]) -> bool {
+pub(crate) fn has<const N: usize>(bytes: &[u8], at: usize, word: &[u8; N]) -> bool {
     bytes.get(at..).and_then(|rest| rest.first_chunk()) == Some(word)
 }
 
@@ -19,7 +19,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 #[inline(always)]
-pub(super) fn skip_white(bytes: &[u8], at: usize, flags: &mut u8) -> usize {
+pub(crate) fn skip_white(bytes: &[u8], at: usize, flags: &mut u8) -> usize {
     if byte(bytes, at) > b' ' { at } else { skip_white_slowly(bytes, at, flags) }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
 
 /// The offset of the quote that ends the string whose text begins at `at`, and the string's flags.
 #[inline(always)]
-pub(super) fn string_end(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
+pub(crate) fn string_end(bytes: &[u8], at: usize) -> Option<(usize, u8)> {
     let at = find_stop(bytes, at);
     match byte(bytes, at) {
         b'"' => Some((at, 0)),
