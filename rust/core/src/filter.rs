@@ -126,6 +126,7 @@ pub struct Filter {
     same: Range<usize>,
 
     templates: Templates,
+    fast: bool,
 }
 
 /// Where the next byte is.
@@ -183,6 +184,7 @@ impl Filter {
             kept: false,
             same: 0..0,
             templates: Templates::default(),
+            fast: true,
         }
     }
 
@@ -241,6 +243,12 @@ impl Filter {
             self.out.extend_from_slice(&rest);
         }
         Ok(&self.out)
+    }
+
+    /// Turns the short ways off or on; results are the same. For tests.
+    pub fn set_fast_path(&mut self, on: bool) {
+        self.fast = on;
+        self.templates = Templates::default();
     }
 
     // Bytes to frames
@@ -407,6 +415,7 @@ impl Filter {
         (at, false)
     }
 
+    #[inline]
     fn boundary(&mut self, piece: &[u8]) {
         self.between = true;
         if !self.waiting.is_empty() {
@@ -493,7 +502,8 @@ impl Filter {
         let text = readable(frame);
         let is_error = data_lines(&text, lines);
         let depth = self.limits.max_depth;
-        if self.changes.flat
+        if self.fast
+            && self.changes.flat
             && let [line] = lines[..]
             && outline.read(&text.as_bytes()[..line.value_end], line.value, depth)
             && self.changes.of_outline(outline, frame, edits)
@@ -519,6 +529,7 @@ impl Filter {
                 }
                 on_lines(edits, lines);
                 if let [line] = lines[..]
+                    && self.fast
                     && !asked
                 {
                     let place = chunks.place();

@@ -186,6 +186,12 @@ impl StreamFilter {
         Ok(self.lock(py)?.observe_error.as_ref().map(|error| error.value(py).clone().into_any()))
     }
 
+    /// Turns the fast path off or on, for tests: results are the same.
+    fn _set_fast_path(&self, py: Python<'_>, on: bool) -> PyResult<()> {
+        self.open(py)?.core.as_deref_mut().ok_or_else(in_use)?.set_fast_path(on);
+        Ok(())
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("<StreamFilter {}>", if self.lock(py)?.closed { "closed" } else { "open" }))
     }

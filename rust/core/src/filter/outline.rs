@@ -7,6 +7,8 @@ use std::ops::Range;
 
 /// Levels that are told apart; no more than `Limits` allows. What is deeper is left to the tape.
 const LEVELS: usize = 128;
+/// Tokens of one chunk that may become holes; those behind them do not.
+pub(super) const HOLES: usize = 24;
 /// Members inside of `choices` that are mostly the same in every chunk.
 const STEADY: [&[u8]; 5] = [b"role", b"type", b"format", b"id", b"name"];
 
@@ -97,7 +99,7 @@ impl Outline {
             match byte(bytes, at) {
                 b'"' => {
                     at = string_end(bytes, at + 1)?.0;
-                    if holes.reach(depth) {
+                    if holes.reach(depth) && self.holes.len() <= HOLES {
                         let steady = holes == Holes::Head
                             || holes == Holes::Choices && objects & 1 == 1 && STEADY.contains(&&bytes[name.clone()]);
                         self.holes.push(Hole { span: value + 1..at, number: false, steady });
@@ -123,7 +125,7 @@ impl Outline {
                 }
                 b'0'..=b'9' | b'-' => {
                     at = number_end(bytes, at).ok()?.0;
-                    if holes.reach(depth) {
+                    if holes.reach(depth) && self.holes.len() <= HOLES {
                         self.holes.push(Hole { span: value..at, number: true, steady: holes != Holes::Usage });
                     }
                 }

@@ -14,15 +14,13 @@
 //!   ends in a hole; one that lies inside an edit is removed with it, as another would be.
 //! * No template is learned from a frame whose change a caller's function decides, or that was dropped.
 use super::edits::{Changes, Edit};
-use super::outline::Hole;
+use super::outline::{HOLES, Hole};
 use crate::json::{hole_end, number_end};
 
 /// Templates of one stream.
 const TEMPLATES: usize = 2;
-/// Holes of a template.
-const HOLES: usize = 24;
 /// Bytes of a template outside of its holes.
-const BYTES: usize = 4096;
+const BYTES: usize = 16 * 1024;
 /// Templates learned in vain after which steady tokens become holes too: a hole costs a few nanoseconds, a template without
 /// use more.
 const STEADY: u32 = 2;
