@@ -18,6 +18,8 @@ A blank line's CR ends its frame at once; an LF that the next piece brings share
 passes the limit, or ends without its blank line and is no JSON, goes out as it is.
 
 Injected events wait until what was sent ends between frames. While a frame is held, it does.
+
+A frame that equals an earlier one but for its text takes a shorter way: see ``template``.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from .._filtering import changed_chunk, changed_usage, options, whole_event
 from .._types import Limits
 from . import json
 from .chunk import WHITE, Reading, last_line_error, payload
+from .template import Pair, Templates
 
 __all__ = ["StreamFilter"]
 
@@ -86,8 +89,8 @@ class StreamFilter:
 
     __slots__ = (
         "__weakref__", "_between", "_blank", "_bom", "_busy", "_closed", "_depth", "_drop_usage_chunk", "_dropped",
-        "_held", "_holds", "_id", "_led", "_left", "_limit", "_model", "_names", "_observe", "_observe_error",
-        "_on_chunk", "_out", "_place", "_set_usage", "_strip", "_swallow", "_waiting",
+        "_held", "_holds", "_id", "_led", "_left", "_limit", "_members", "_model", "_names", "_observe", "_observe_error",
+        "_on_chunk", "_out", "_place", "_set_usage", "_strip", "_swallow", "_templates", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +122,8 @@ class StreamFilter:
         self._observe_error: Exception | None = None
         self._limit = limits.max_event_bytes
         self._depth = limits.max_depth
+        self._templates = Templates()
+        self._members: list[Pair] | None = None  # of the chunk whose edits were asked for last
         self._holds = bool(alias or id_alias or drop_usage_chunk or paths or set_usage or on_chunk)
         self._place = BETWEEN
         self._bom = 0  # bytes of a BOM that came; all when it is too late for one
@@ -188,6 +193,11 @@ class StreamFilter:
         """What ``observe`` raised; it was fed nothing after that. None while all is well."""
         return self._observe_error
 
+    def _set_fast_path(self, on: bool) -> None:
+        """Turns the fast path off or on, for tests: results are the same."""
+        self._templates = Templates()
+        self._templates.off = not on
+
     def __repr__(self) -> str:
         return f"<StreamFilter {'closed' if self._closed else 'open'}>"
 
@@ -223,7 +233,7 @@ class StreamFilter:
         at = self._skip_bom(sink) if self._bom < len(BOM) else 0
         while at < len(piece):
             if self._place == BETWEEN:
-                at = self._between_frames(sink, at)
+                at = self._by_template(sink, at) or self._between_frames(sink, at)
             elif self._place == HELD:
                 at = self._in_held(sink, at)
             elif self._place == PASSING:
@@ -276,6 +286,22 @@ class StreamFilter:
             self._place = OTHER_LINE
             self._between = self._between and byte == COLON
         return at
+
+    def _by_template(self, sink: Sink, at: int) -> int:
+        """The end of the frame at ``at``, if a template knows it; it is then dealt with. Else 0."""
+        if self._swallow:
+            return 0
+        piece = sink.piece
+        end, changed = self._templates.find(piece, at)
+        if not end or end - at - piece.startswith(b"\r\n", end - 2) > self._limit:
+            return 0
+        if changed is None:
+            sink.same(at, end)
+        else:
+            sink.put(changed)
+        self._dropped = False
+        self._boundary(sink)
+        return end
 
     def _in_other_line(self, sink: Sink, at: int) -> int:
         end, ended = line_end(sink.piece, at)
@@ -363,6 +389,7 @@ class StreamFilter:
             found = read(text, lines, self._depth)
         edits: list[Edit] = []
         gone = 0
+        self._members = None
         for data, line, chunks in found or ():
             changes = [self._edits(data, value, span, is_error) for value, span in chunks]
             dropped = {at for at, change in enumerate(changes) if change is None}
@@ -375,9 +402,19 @@ class StreamFilter:
             here = [edit for change in changes for edit in change or ()]
             here += removals([span for _, span in chunks], dropped)
             edits += on_lines(sorted(here), lines if line is None else lines[line : line + 1])
+        if whole and found and self._teaches(frame, lines, found):
+            data, _, chunks = found[0]
+            members = json.pairs(data, chunks[0][1][0]) if self._members is None else self._members
+            self._templates.learn(text, lines[0].value, members, edits)
         if not edits:
             return frame
         return None if gone == len(lines) else applied(text, edits).encode("utf-8", "surrogateescape")
+
+    def _teaches(self, frame: bytes, lines: list[Line], found: list[Group]) -> bool:
+        """Whether the frame is one chunk on one line, and nobody was asked about it."""
+        if self._on_chunk is not None or len(lines) != 1 or len(found[0][2]) != 1 or not frame.endswith(b"\n"):
+            return False
+        return self._set_usage is None or not isinstance(found[0][2][0][0].get("usage"), dict)
 
     def _edits(self, data: str, value: dict[str, Any], span: Span, is_error: bool) -> list[Edit] | None:
         """The changes to one chunk, whose value stands at ``span`` of the data; None when it goes."""
@@ -394,7 +431,7 @@ class StreamFilter:
 
     def _member_edits(self, data: str, start: int) -> list[Edit]:
         edits: list[Edit] = []
-        members = json.pairs(data, start)
+        members = self._members = json.pairs(data, start)
         usage = None
         if self._set_usage is not None:
             usage = max((place for place, member in enumerate(members) if member[0] == "usage"), default=None)
