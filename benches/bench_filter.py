@@ -1,12 +1,16 @@
 """A relay that gives the stream another model name, beside what is usually written by hand, and a relay that changes nothing.
 
-``pytest benches/bench_filter.py``; one round is a whole stream. Each way is first checked for what its client would read.
+``pytest benches/bench_filter.py``; one round is a whole stream, with the relay made for it and closed behind it. Each way is
+first checked for what its client would read. With ``DELTAFOLD_STREAMS=folder`` one round is also all ``.sse`` files there.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,9 +27,8 @@ def by_hand(loads: Callable[[bytes], Any], dumps: Callable[[Any], bytes]) -> Way
     def relay(pieces: list[bytes]) -> list[bytes]:
         sent = []
         for piece in pieces:
-            data = piece[6:-2]
-            if data != b"[DONE]":
-                chunk = loads(data)
+            if piece.startswith(b"data: {"):
+                chunk = loads(piece[6:-2])
                 chunk["model"] = ALIAS
                 piece = b"data: " + dumps(chunk) + b"\n\n"
             sent.append(piece)
@@ -49,7 +52,7 @@ def deltafold(backend: str, observed: bool = False, **options: Any) -> Way:
     def relay(pieces: list[bytes]) -> list[bytes]:
         observe = module.ChatCompletionAccumulator() if observed else None
         relay = module.StreamFilter(observe=observe, **options)
-        return [relay.feed(piece) for piece in pieces]
+        return [relay.feed(piece) for piece in pieces] + [relay.close()]
 
     return relay
 
@@ -110,3 +113,26 @@ def test_untouched(benchmark: Any, way: str, name: str, read: str) -> None:
     benchmark.group = f"nothing changed, reads of {read}: {name}"
     benchmark.extra_info["chunks"] = stream.chunks
     benchmark(relay, pieces)
+
+
+def recorded() -> list[list[bytes]]:
+    """The events of each stream of a folder of one's own, but for those on which the hand-written relays raise."""
+    streams = []
+    for path in sorted(Path(os.environ.get("DELTAFOLD_STREAMS", os.devnull)).rglob("*.sse")):
+        events = [event for event in re.split(rb"(?<=\n\n)|(?<=\r\n\r\n)", path.read_bytes()) if event]
+        try:
+            chunks = [json.loads(event[6:]) for event in events if event.startswith(b"data: {")]
+        except ValueError:
+            continue
+        streams += [events] if chunks else []
+    return streams
+
+
+@pytest.mark.skipif("DELTAFOLD_STREAMS" not in os.environ, reason="DELTAFOLD_STREAMS=folder: no folder of streams")
+@pytest.mark.parametrize("way", list(ALIASING))
+def test_alias_of_recorded_streams(benchmark: Any, way: str) -> None:
+    relay = ALIASING[way]()
+    streams = recorded()
+    benchmark.group = f"model alias, one event a read: {len(streams)} streams of a folder"
+    benchmark.extra_info["chunks"] = sum(event.startswith(b"data: {") for events in streams for event in events)
+    benchmark(lambda: [relay(events) for events in streams])

@@ -27,8 +27,10 @@ RECORDED = sorted(FOLDER.rglob("*.sse"))
 ENDS = [b"\n", b"\r\n", b"\r"]
 
 
-def filtered(backend: Backend, parts: list[bytes], **options: Any) -> bytes:
+def filtered(backend: Backend, parts: list[bytes], fast: bool = True, **options: Any) -> bytes:
     relay = backend.StreamFilter(**options)
+    if not fast:
+        relay._set_fast_path(False)
     return b"".join([relay.feed(part) for part in parts] + [relay.close()])
 
 
@@ -627,7 +629,7 @@ def test_it_is_exported() -> None:
     assert deltafold.StreamFilter is load(deltafold.BACKEND).StreamFilter
 
 
-# Chunks that equal the last one but for their text, where Rust does not read them again
+# Chunks that equal an earlier one but for their text, which are not read again
 
 
 def chunk_event(text: str, **more: Any) -> bytes:
@@ -693,7 +695,7 @@ NUMBERS = [
 ]
 
 
-def test_a_shape_with_cr_lf(backend: Backend) -> None:
+def test_a_run_with_cr_lf(backend: Backend) -> None:
     body = b"".join(map(chunk_event, ALIKE)).replace(b"\n\n", b"\r\n\r\n")
     for parts in feeds(body):
         assert filtered(backend, parts, **M) == body.replace(b'"m"', b'"fast"')
@@ -714,7 +716,7 @@ def test_numbers_that_differ(backend: Backend) -> None:
     assert filtered(backend, events[::-1] + events, **M).endswith(expected)
 
 
-def test_a_shape_is_no_reason_to_exceed_the_limit(backend: Backend) -> None:
+def test_a_known_chunk_is_no_reason_to_exceed_the_limit(backend: Backend) -> None:
     limits = Limits(max_event_bytes=len(chunk_event("1234")))
     events = [chunk_event("1"), chunk_event("1234"), chunk_event("12345"), chunk_event("2")]
     expected = [event if b"12345" in event else event.replace(b'"m"', b'"fast"') for event in events]
@@ -726,6 +728,60 @@ def test_an_error_that_differs_is_looked_at(backend: Backend) -> None:
     assert filtered(backend, events, **D) == events[0] + events[2] + events[4]
     objects = [b'data: {"usage":{},"object":"%s"}\n\n' % name for name in (b"error", b"x", b"error")]
     assert filtered(backend, objects, **D) == objects[0] + objects[2]
+
+
+@pytest.mark.parametrize("member", ["error", "object"])
+def test_what_decides_is_looked_at_however_often_it_differs(backend: Backend, member: str) -> None:
+    decides = {"error": ("1", '"x"', "-7"), "object": ('"error"', '"err\\u006fr"')}[member]
+    leaves = {"error": ("0", "0.0", '""', "-0"), "object": ('"x"', '"y"', '"z"', '"errors"')}[member]
+    for values in (decides * 4 + leaves * 3, leaves * 3 + decides * 4, (*decides, *leaves) * 5):
+        events = [b'data: {"usage":{"a":1},"%s":%s}\n\n' % (member.encode(), value.encode()) for value in values]
+        kept = [event for event, value in zip(events, values) if value in decides]
+        assert filtered(backend, events, **D) == b"".join(kept)
+
+
+def test_ids_that_differ(backend: Backend) -> None:
+    events = [b'data: {"id":"%d","x":"%d","model":"m%d"}\n\n' % (n, n, n) for n in range(12)]
+    expected = [b'data: {"id":"%d","x":"%d","model":"fast"}\n\n' % (n, n) for n in range(12)]
+    assert filtered(backend, events, **M) == b"".join(expected)
+    expected = [b'data: {"id":"r","x":"%d","model":"fast"}\n\n' % n for n in range(12)]
+    assert filtered(backend, events, id="r", **M) == b"".join(expected)
+
+
+LOOKALIKES = [
+    b'{"a":"\\"model\\":\\"m\\"","model":"m","choices":[{"model":"m","delta":{"content":"%s"}}]}',
+    b'{"choices":[{"delta":{"content":"%s"},"model":"m"}],"x":{"model":"m"}}',
+    b'{"choices":[{"delta":{"content":"%s"}}],"model":"m","mod\\u0065l":"n","model":null,"model" : "o"}',
+    b'{"model":{"model":"%s"},"p":"%s","usage":{"model":"%s","a":[1,"%s"]}}',
+    b'{"model":["%s"],"choices":"%s","usage":"%s","model":"%s"}',
+]
+
+
+@pytest.mark.parametrize("chunk", LOOKALIKES)
+def test_what_only_looks_like_the_member(backend: Backend, chunk: bytes) -> None:
+    texts = [b"", b"a", b'\\","model":\\"', b"}]}", b'\\"}],\\"model\\":\\"m\\"', "é😀".encode(), b"\\\\"]
+    events = [b"data: " + chunk.replace(b"%s", text) + b"\n\n" for text in texts]
+    alone = b"".join(filtered(backend, [event], fast=False, **M) for event in events)
+    assert filtered(backend, events * 2, **M) == alone * 2
+    for options in (
+        {"strip": ["choices"], **M},
+        {"strip": ["model", "usage"]},
+        {"strip": ["choices.delta", "p"], **M},
+        D,
+    ):
+        alone = b"".join(filtered(backend, [event], fast=False, **options) for event in events)
+        assert filtered(backend, events * 2, **options) == alone * 2
+
+
+def test_a_chunk_that_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    relay = load("pure").StreamFilter(model="fast")
+    for text in ("a", "b"):
+        relay.feed(chunk_event(text, created=1))
+    monkeypatch.setattr("deltafold._pure.filter.read", lambda *_: pytest.fail("it was read"))
+    for text in ("", "c", "\\n", "é"):
+        assert relay.feed(chunk_event(text, created=1)) == chunk_event(text, created=1).replace(b'"m"', b'"fast"')
+    with pytest.raises(pytest.fail.Exception):
+        relay.feed(chunk_event("d", created=2))
 
 
 # Properties
@@ -809,7 +865,12 @@ def test_both_send_the_same_for_every_cut(seed: int) -> None:
     body, options = body_of(dice), options_of(dice)
     limits = Limits(max_event_bytes=dice.choice([20, 60, 10**6]), max_depth=dice.choice([3, 128]))
     cuts = [[body], [body[i : i + 1] for i in range(len(body))], list(pieces(body, dice, dice.choice([3, 40, 200])))]
-    sent = {filtered(load(name), cut, limits=limits, **options) for name in names() for cut in cuts}
+    sent = {
+        filtered(load(name), cut, fast, limits=limits, **options)
+        for name in names()
+        for cut in cuts
+        for fast in (True, False)
+    }
     assert len(sent) == 1
     if not options:
         assert sent == {body}

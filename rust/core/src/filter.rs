@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_shape_is_taken() {
+    fn a_known_frame_is_taken() {
         for (text, created, known) in [
             ("", "7", true),
             ("longer than before \\u00e9", "-1.5e7", true),
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_of_a_known_shape() {
+    fn what_is_sent_of_a_known_frame() {
         let mut filter = filter(&["p", "choices.delta.content"]);
         let want = |created: &str| {
             format!("data: {{\"created\": {created},\"model\":\"fast\",\"choices\":[{{\"delta\":{{}}}}]}}\r\n\r\n")
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn two_shapes_are_remembered() {
+    fn two_templates_are_remembered() {
         let mut filter = filter(&[]);
         let events = ["{\"a\":1}", "{\"b\":1}", "{\"c\":1}"].map(|data| format!("data: {data}\n\n"));
         for event in &events {
