@@ -18,9 +18,7 @@ ORDER = """
     _errors _types _bodies _objects types _calls _chunks _filtering _pure _rust _backend _merge_chunks _typed
     _cursors events _events tap unfold openai litellm _otel asgi arrow __init__ cli __main__
 """.split()
-PURE_ORDER = (
-    "json sse ledger chunk text tree usage calls message merge shape stream accumulator bulk filter __init__".split()
-)
+PURE_ORDER = "json sse ledger chunk text tree usage calls message merge shape stream accumulator bulk template filter __init__".split()
 
 
 def imported(path: Path) -> set[str]:
