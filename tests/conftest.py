@@ -23,6 +23,20 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+SHARED = {  # by fixture, what a test changes for every thread of the process
+    "caplog": "log records are everybody's",
+    "run": "the working folder and standard output are everybody's",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tells pytest-run-parallel which tests must have the process to themselves."""
+    for fixture, reason in SHARED.items():
+        if fixture in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.thread_unsafe(reason=reason))
+
+
 @dataclass(frozen=True)
 class Backend:
     """One implementation's public names, whichever of them the package itself has chosen."""

@@ -124,6 +124,7 @@ def test_every_block_of_python_is_run() -> None:
             assert any(words in block for words in taken.get(page, ())), f"{page}: no test runs\n{block}"
 
 
+@pytest.mark.thread_unsafe(reason="doctest takes standard output from everybody")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of_docstrings(name: str) -> None:
     module = importlib.import_module(name)

@@ -81,6 +81,28 @@ def test_one_accumulator_fed_by_two_threads(backend: Backend) -> None:
     assert acc.counts["chunks"] == 1000
 
 
+def test_other_threads_run_while_a_large_piece_is_merged(backend: Backend) -> None:
+    """They find the accumulator in use, which only they can see who run meanwhile."""
+    if backend.name == "pure":
+        pytest.skip("the pure implementation runs under the interpreter's lock")
+    piece = sse(*[chunk({"content": "x"}, padding="y" * 10_000)] * 2000)
+
+    def overlaps() -> bool:
+        acc = backend.ChatCompletionAccumulator()
+        feeding = threading.Thread(target=acc.feed, args=(piece,))
+        feeding.start()
+        met = False
+        while feeding.is_alive():
+            try:
+                acc.complete  # noqa: B018
+            except RuntimeError:
+                met = True
+        assert acc.text() == "x" * 2000
+        return met
+
+    assert any(overlaps() for _ in range(50))
+
+
 def retry(work: Callable[[], Any]) -> Any:
     while True:
         try:

@@ -17,6 +17,10 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 /// Characters of upstream text in a message.
 const EXCERPT: usize = 80;
 
+/// Bytes of a piece from which on other threads run while it is merged. Of a smaller one the merge takes less time than
+/// getting the interpreter's lock back may.
+const LARGE: usize = 64 * 1024;
+
 /// Merges the bytes of one Chat Completions response into the ``chat.completion`` it stands for.
 ///
 /// Args:
@@ -61,10 +65,10 @@ impl ChatCompletionAccumulator {
     ///     ValueError: the accumulator is closed.
     pub fn feed(&self, piece: &Bound<'_, PyAny>) -> PyResult<u32> {
         if let Ok(bytes) = piece.cast::<PyBytes>() {
-            return self.work(|core| core.feed(bytes.as_bytes()));
+            return self.take(piece.py(), bytes.as_bytes());
         }
         let bytes = as_bytes(piece)?;
-        self.work(|core| core.feed(bytes.as_bytes()))
+        self.take(piece.py(), bytes.as_bytes())
     }
 
     /// Takes one parsed chunk: a dict, or an object with ``model_dump`` (openai, litellm) or ``to_dict``.
@@ -343,6 +347,12 @@ impl ChatCompletionAccumulator {
             state.lose();
             internal_error(py).map_or_else(|error| error, PyErr::from_value)
         })
+    }
+
+    #[inline]
+    fn take(&self, py: Python<'_>, piece: &[u8]) -> PyResult<u32> {
+        let feed = || self.work(|core| core.feed(piece));
+        if piece.len() < LARGE { feed() } else { py.detach(feed) }
     }
 
     #[inline]
