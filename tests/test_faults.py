@@ -257,17 +257,6 @@ def test_no_tokens_and_no_text(backend: Backend) -> None:
     assert (choice["token_ids"], choice["text"]) == ([], "")
 
 
-def test_a_part_that_disappears_gives_its_bytes_back(backend: Backend) -> None:
-    def part(kind: str, text: str) -> str:
-        return entry(f'"delta":{{"content":[{{"type":"{kind}","{kind}":"{text}"}}]}}')
-
-    plain, mixed = backend.ChatCompletionAccumulator(), backend.ChatCompletionAccumulator()
-    plain.feed(stream(part("thinking", "a"), part("thinking", "b")))
-    mixed.feed(stream(part("thinking", "a"), part("text", ""), part("thinking", "b")))
-    assert mixed.result() == plain.result()
-    assert mixed.retained_bytes == plain.retained_bytes
-
-
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_comments_among_the_lines_of_a_last_event(backend: Backend, end: str) -> None:
     """Where blank lines were forgotten, the last event counts without its own if each line is whole but for comments."""

@@ -543,6 +543,15 @@ def test_the_old_function_call(backend: Backend) -> None:
     assert outcome.diagnostics == []
 
 
+@pytest.mark.parametrize("deltas", [[{}], [{}, None, {}], [None, {}]])
+def test_an_old_function_call_that_nobody_made(backend: Backend, deltas: list[Any]) -> None:
+    outcome = merged(backend, *(chunk({"function_call": d}) for d in deltas), *END)
+    assert same(outcome.message, {"role": "assistant", "content": None, "function_call": {}})
+    assert not outcome.seen & Seen.TOOL_CALL
+    outcome = merged(backend, *(chunk({"function_call": d}) for d in (*deltas, {"name": "f"})), *END)
+    assert outcome.message["function_call"] == {"name": "f", "arguments": ""}
+
+
 @pytest.mark.parametrize("value", ["x", 7, [1]])
 def test_an_old_function_call_that_is_none(backend: Backend, value: Any) -> None:
     outcome = merged(backend, chunk({"function_call": value}), *END)

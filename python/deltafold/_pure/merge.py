@@ -455,12 +455,13 @@ class Logprobs:
 
 
 class FunctionCall:
-    """``function_call``: the old form of one tool call."""
+    """``function_call``: the old form of one tool call. Of nothing but ``{}`` no arguments are made up."""
 
-    __slots__ = ("function",)
+    __slots__ = ("function", "said")
 
     def __init__(self) -> None:
         self.function: Function | None = None
+        self.said = False  # an object came that is not empty
 
     def put(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> int:
         if value is None:
@@ -470,10 +471,13 @@ class FunctionCall:
             return 0
         if self.function is None:
             self.function = Function("arguments")
+        self.said |= bool(value)
         return TOOL_CALL if self.function.merge(value, place, chunk, ledger) else 0
 
     def build(self) -> dict[str, Any] | None:
-        return None if self.function is None else self.function.build()
+        if self.function is None:
+            return None
+        return self.function.build() if self.said else {}
 
 
 RULES: dict[str, Any] = {

@@ -102,10 +102,7 @@ class Content:
 
 
 class Parts:
-    """Content parts. Neighbours that are both ``text`` or both ``thinking`` become one; others never merge.
-
-    A part of nothing but empty text stands between no neighbours: it goes when one of another kind comes behind it.
-    """
+    """Content parts. Neighbours that are both ``text`` or both ``thinking`` become one; others never merge."""
 
     __slots__ = ("parts",)
 
@@ -129,7 +126,7 @@ class Parts:
         """A string among parts is text."""
         if not fragment:
             return 0
-        last = self._last("text", ledger)
+        last = self._last("text")
         if last is None:
             kept = self.open_text().add(fragment, ledger)
         else:
@@ -146,7 +143,7 @@ class Parts:
 
     def add_part(self, value: dict[str, Any], place: Place, chunk: Chunk, ledger: Ledger) -> int:
         kind = value["type"] if isinstance(value.get("type"), str) else ""
-        last = self._last(kind, ledger)
+        last = self._last(kind)
         if last is None or kind not in ("text", "thinking"):
             if not ledger.room(2):
                 return 0
@@ -154,10 +151,8 @@ class Parts:
             self.parts.append(last)
         return last.merge(value, place, chunk, ledger)
 
-    def _last(self, kind: str, ledger: Ledger) -> Part | None:
+    def _last(self, kind: str) -> Part | None:
         """The last part, if it is of this kind."""
-        if self.parts and self.parts[-1].kind != kind and self.parts[-1].empty:
-            ledger.room(-self.parts.pop().members.size())
         return self.parts[-1] if self.parts and self.parts[-1].kind == kind else None
 
     def build(self) -> list[Any]:
@@ -220,7 +215,7 @@ class Part:
         own = self.members.slots.get(self.kind)
         if isinstance(own, Parts):
             return all(part.empty for part in own.parts)
-        return own is None or not (own.text if isinstance(own, Joined) else own.build())
+        return own is None or not own.build()
 
 
 class Refusal:

@@ -541,10 +541,12 @@ impl Calls {
     }
 }
 
-/// The old form of one tool call.
+/// The old form of one tool call. Of nothing but `{}` no arguments are made up.
 #[derive(Debug, Default)]
 pub(crate) struct FunctionCall {
     pub function: Option<Function>,
+    /// An object came that is not empty.
+    pub said: bool,
 }
 
 impl FunctionCall {
@@ -556,6 +558,7 @@ impl FunctionCall {
             ledger.note("ignored-value", 1);
             return 0;
         }
+        self.said |= value.says();
         let function = self.function.get_or_insert_with(|| Function::new("arguments"));
         if function.merge(value, ledger, true) { seen::TOOL_CALL } else { 0 }
     }

@@ -147,8 +147,6 @@ impl Content {
 }
 
 /// Content parts. Neighbours that are both `text` or both `thinking` become one; others never merge.
-///
-/// A part of nothing but empty text stands between no neighbours: it goes when one of another kind comes behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub parts: Vec<Part>,
@@ -176,7 +174,7 @@ impl Parts {
         if fragment.is_empty() {
             return 0;
         }
-        let kept = match self.last("text", ledger) {
+        let kept = match self.last("text") {
             Some(part) => part.members.put("text", fragment, ledger),
             None => {
                 let mut joined = Joined::new(true);
@@ -198,7 +196,7 @@ impl Parts {
 
     fn add_part(&mut self, value: Value<'_>, ledger: &mut Ledger) -> u32 {
         let kind = value.get("type").map(Value::string).unwrap_or_default();
-        if self.last(&kind, ledger).is_none() || !matches!(&*kind, "text" | "thinking") {
+        if self.last(&kind).is_none() || !matches!(&*kind, "text" | "thinking") {
             if !ledger.room(2, 0) {
                 return 0;
             }
@@ -208,10 +206,7 @@ impl Parts {
     }
 
     /// The last part, if it is of this kind.
-    fn last(&mut self, kind: &str, ledger: &mut Ledger) -> Option<&mut Part> {
-        if let Some(part) = self.parts.pop_if(|part| part.kind != kind && part.is_empty()) {
-            ledger.room(0, part.members.size());
-        }
+    fn last(&mut self, kind: &str) -> Option<&mut Part> {
         self.parts.last_mut().filter(|part| part.kind == kind)
     }
 

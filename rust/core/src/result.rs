@@ -190,7 +190,11 @@ fn write_slot(slot: &Slot, out: &mut impl Sink) {
             out.end_array();
         }
         Slot::FunctionCall(call) => match &call.function {
-            Some(function) => write_function(function, out),
+            Some(function) if call.said => write_function(function, out),
+            Some(_) => {
+                out.begin_object();
+                out.end_object();
+            }
             None => out.null(),
         },
         Slot::Audio(audio) => match &audio.members {
