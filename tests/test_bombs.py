@@ -134,3 +134,23 @@ def test_nothing_is_left_of_a_bomb(backend: Backend) -> None:
         [sys.executable, "-c", RSS], capture_output=True, text=True, check=True, env={"DELTAFOLD_BACKEND": backend.name}
     )
     assert int(done.stdout) < 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize("text", ["a" * 300_000 + "\\n", "\\n" * 150_000])
+def test_escapes_in_a_chunk_that_is_known(backend: Backend, text: str) -> None:
+    # a pattern that repeats a group keeps something for each repetition
+    def chunk(text: str) -> bytes:
+        return event(f'{{"model":"m","choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}')
+
+    acc, relay = backend.ChatCompletionAccumulator(), backend.StreamFilter(model="fast")
+    for watch in (acc.feed, relay.feed):
+        for known in "abc":
+            watch(chunk(known))
+        large = chunk(text)
+        tracemalloc.start()
+        try:
+            watch(large)
+            assert tracemalloc.get_traced_memory()[1] < 25 * len(large)
+        finally:
+            tracemalloc.stop()
+    assert len(acc.text()) == 3 + (300_001 if text[0] == "a" else 150_000)

@@ -449,6 +449,19 @@ def test_a_function_that_raises_loses_its_event_only(backend: Backend) -> None:
     assert relay.close() == b""
 
 
+def test_a_function_may_use_another_filter(backend: Backend) -> None:
+    def change(chunk: dict[str, Any]) -> bytes:
+        sent: bytes = backend.StreamFilter(model="inner").feed(b'data: {"x":1,"model":"m"}\n\n')
+        return sent[6:-2]
+
+    relay = backend.StreamFilter(model="outer", on_chunk=change)
+    body = b'data: {"model":"a"}\ndata: {"model":"b"}\n\n'
+    assert (
+        relay.feed(body * 2)
+        == body.replace(b'"a"', b'"inner"').replace(b'"b"', b'"inner"').replace(b"{", b'{"x":1,') * 2
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -39,7 +39,8 @@ PATIENCE = 4  # chunks in a row that were not quiet after which only every eight
 HALF = re.compile(r"\\u[dD][89a-fA-F]")
 RAW_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 CONTROL = re.compile("[\x00-\x1f]")
-STRING = re.compile(rb'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
+# up to the quote that ends it, but for one with more escapes: a pattern keeps a hundred bytes for each repetition
+STRING = re.compile(rb'[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*){0,1000}')
 
 Target = tuple[Text, "Arguments | None", int]  # where a hole's text goes, and the flag it sets
 

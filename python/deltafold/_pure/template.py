@@ -22,23 +22,23 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable
 
+from .shape import STRING
+
 TEMPLATES = 2
-HOLES = 24
+HOLES = 24  # tokens of one chunk that may become holes
 LONGEST = 16 * 1024  # characters of a template outside of its holes
+LARGEST = 64 * 1024  # ... of a frame that becomes one: a pattern keeps a hundred bytes for each escape in a string
 STEADY = 2  # templates learned in vain after which steady tokens become holes too
 PATIENCE = 8  # ... and after which only every eighth frame is one
-STRING = re.compile(rb'[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*')
 NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]{0,4000})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # longer ones may be no JSON
-TOKEN = re.compile(
-    r'"([^"\\]*(?:\\.[^"\\]*)*)"([ \t]*:)?|-?[0-9][0-9.eE+-]*'
-)  # of a text that is JSON: a string, key or number
+# of a text that is JSON: a string, key or number
+TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"([ \t]*:)?|-?[0-9][0-9.eE+-]*')
 STEADY_NAMES = {"role", "type", "format", "id", "name"}  # inside of choices
 
 Edit = tuple[int, int, str]  # start, end, what stands there instead
 Cut = tuple[int, int, int, int, bytes]  # an edit whose ends are so many bytes behind the end of the hole of that number
-Hole = tuple[
-    int, int, bool, bool
-]  # a token of a chunk, of a string what is in it; whether a number; whether it seldom differs
+# a token of a chunk, of a string what is in it; whether it is a number; whether it seldom differs
+Hole = tuple[int, int, bool, bool]
 Pair = tuple[str, int, int, int]  # a member as ``json.pairs`` gives it
 
 
@@ -67,7 +67,7 @@ class Templates:
     def learn(self, frame: str, data: int, members: list[Pair], edits: list[Edit]) -> None:
         """Remembers a frame: where its data begins, the members of the only chunk there, its edits in ascending order."""
         self._learned += 1
-        if self.off or (self._learned > PATIENCE and self._learned % 8):
+        if self.off or len(frame) > LARGEST or (self._learned > PATIENCE and self._learned % 8):
             return
         steady = self._learned > STEADY
         holes, most = [], len(frame) - LONGEST
