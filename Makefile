@@ -61,12 +61,16 @@ bench: install  ## ratios to other ways of merging, and benches/ratios.svg
 bench-check: install  ## instructions per chunk against benches/instructions.json; needs valgrind
 	$(BIN)/python scripts/callgrind.py --check $(ARGS)
 
-fuzz:  ## every target for a minute; needs cargo-fuzz and a nightly toolchain
+fuzz: install  ## every target for a minute; needs cargo-fuzz and a nightly toolchain, and atheris for the Python side
 	for target in $$(cargo +nightly fuzz list --fuzz-dir rust/fuzz); do \
 		mkdir -p rust/fuzz/corpus/$$target; \
 		cargo +nightly fuzz run --fuzz-dir rust/fuzz $$target rust/fuzz/corpus/$$target \
 			$$(ls -d rust/fuzz/seeds/$$target 2>/dev/null) -- -max_total_time=60 -max_len=4096 || exit 1; \
 	done
+	if $(BIN)/python -c 'import atheris' 2>/dev/null; then \
+		mkdir -p rust/fuzz/corpus/python && $(BIN)/python tests/fuzz.py -max_total_time=60 -max_len=4096 \
+			rust/fuzz/corpus/python rust/fuzz/seeds/accumulate rust/fuzz/seeds/sse; \
+	else echo 'atheris is not installed: tests/fuzz.py was left out'; fi
 
 wheel: install  ## sdist and wheel in dist/
 	$(BIN)/python -m build --outdir dist

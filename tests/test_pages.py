@@ -164,7 +164,7 @@ def test_a_command_of_the_documentation(page: str, command: str) -> None:
         assert not extra or re.search(rf"^{extra} = \[", PYPROJECT, re.MULTILINE)
     elif Path(name).name == "python" and words[0] == "-m" and words[1] == "timeit":
         assert ran([sys.executable, *words[:2], "-n", "1", "-r", "1", *words[2:]]) == 0
-    elif Path(name).name == "python" or name.startswith("scripts/"):
+    elif Path(name).name in ("python", "pytest") or name.startswith("scripts/"):
         assert all((ROOT / file).exists() for file in files)
     else:
         assert name in ("curl", "tail", "echo", "git", "pre-commit", "docker"), f"{page}: what does {command!r} do?"

@@ -44,7 +44,9 @@ fn each_thread_its_own() {
             scope.spawn(move || {
                 for _ in 0..3 {
                     let mut accumulator = Accumulator::new(Limits::default(), false);
-                    body.chunks(size * 7).for_each(|piece| drop(accumulator.feed(piece)));
+                    for piece in body.chunks(size * 7) {
+                        accumulator.feed(piece);
+                    }
                     accumulator.close();
                     assert_eq!(accumulator.result_json(), *expected);
                 }
