@@ -89,7 +89,7 @@ def test_other_threads_run_while_a_large_piece_is_merged(backend: Backend) -> No
 
     def overlaps() -> bool:
         acc = backend.ChatCompletionAccumulator()
-        feeding = threading.Thread(target=acc.feed, args=(piece,))
+        feeding = threading.Thread(target=lambda: retry(lambda: acc.feed(piece)))
         feeding.start()
         met = False
         while feeding.is_alive():
