@@ -127,15 +127,42 @@ def test_the_iterators_own_error_is_the_callers(backend: Backend) -> None:
         backend.merge_many(bodies())
 
 
-def merge_lines(backend: Backend, lines: list[Any], path: list[str] | None) -> list[Any]:
+Outcome = tuple[Any, Any, list[Any]]  # of a record: its object, its error, its diagnostics
+
+
+def merge_records(backend: Backend, log: bytes, path: list[str], cut: int = 0) -> list[Outcome]:
+    """Every record of a log whose first ``cut`` bytes came before; what the function says twice must agree."""
     module = sys.modules[f"deltafold._{backend.name}"]
-    found: list[Any] = module._merge_lines(lines, 2, None, None, path)
-    return found
+    lines, records, size, output, noted = module._merge_records(log[:cut], log[cut:], path)
+    whole = log.split(b"\n")[:-1]
+    assert lines == len(whole)
+    told = output.splitlines(keepends=True)
+    assert records == len(told) == sum(bool(line.strip()) for line in whole)
+    assert size == sum(len(line) for line in whole if line.strip())
+    outcomes: list[Outcome] = [(json.loads(line), None, []) for line in told]
+    for number, start, end, error, notes, unseen in noted:
+        nth = sum(bool(line.strip()) for line in whole[:number])
+        assert output[start:end] == told[nth]
+        outcomes[nth] = (outcomes[nth][0], error, notes)
+        assert error or notes or unseen
+        assert {char for char in told[nth].decode()[:-1] if not char.isprintable()} <= {*unseen}
+    seen = {nth for nth, line in enumerate(told) if line.decode()[:-1].isprintable()}
+    unnoted = {*range(records)} - {sum(bool(line.strip()) for line in whole[:number]) for number, *_ in noted}
+    assert unnoted <= seen
+    return outcomes
+
+
+def lines_of(*records: bytes) -> bytes:
+    return b"".join(record + b"\n" for record in records)
+
+
+def in_record(text: bytes) -> bytes:
+    return b'{"a":' + text + b"}"
 
 
 def test_records(backend: Backend) -> None:
     text = body("é").decode()
-    lines = [
+    log = lines_of(
         json.dumps({"a": {"b": [0, text]}}).encode(),
         json.dumps({"a": {"b": [0, [text[:20], text[20:]]]}}, ensure_ascii=False).encode(),
         b'{"a":1,"a":{"b":[0,"data: {\\ud800}\\n\\n"]}}',
@@ -145,21 +172,141 @@ def test_records(backend: Backend) -> None:
         b"{oops",
         b"[" * 200,
         b"\xff",
-        None,
-    ]
-    found = merge_lines(backend, lines, ["a", "b", "1"])
-    assert [json.loads(line) for line, *_ in found[:2]] == [completion("é")] * 2
+    )
+    found = merge_records(backend, log, ["a", "b", "1"])
+    assert [one for one, *_ in found[:2]] == [completion("é")] * 2
     assert [error for _, error, _ in found[:2]] == [None, None]
     assert found[2][1].kind == "bad-json"
     assert found[2][1].message == "a payload is not a JSON object: {\ufffd}"
     assert [d.kind for d in found[2][2]] == ["bad-json"]
-    reasons = ["the member is not text", *["the line has no such member"] * 2, *["the line is not JSON"] * 3, "no body"]
-    assert [(line, error) for line, error, _ in found[3:]] == [(None, reason) for reason in reasons]
+    reasons = ["the member is not text", *["the line has no such member"] * 2, *["the line is not JSON"] * 3]
+    assert [(one, error) for one, error, _ in found[3:]] == [(None, reason) for reason in reasons]
+
+
+GOOD = json.dumps(body("a").decode()).encode()
+OTHER = json.dumps(body("z").decode()).encode()
+NO_JSON, NO_MEMBER, NO_TEXT = "the line is not JSON", "the line has no such member", "the member is not text"
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        pytest.param(b'{"a":%s,"a":%s}' % (OTHER, GOOD), "a", id="the last of equal keys"),
+        pytest.param(b'{"a":%s,"a":7}' % GOOD, NO_TEXT, id="the last is no text"),
+        pytest.param(b'{"a":%s,"x":{"a":%s}}' % (GOOD, OTHER), "a", id="the same name elsewhere, behind"),
+        pytest.param(b'{"x":[{"a":%s}],"a":%s}' % (OTHER, GOOD), "a", id="the same name elsewhere, before"),
+        pytest.param(b'{"x\\"a":%s,"a":%s}' % (OTHER, GOOD), "a", id="a key that ends like it"),
+        pytest.param(b'{"x":"\\"a","a":%s}' % GOOD, "a", id="a text that ends like it"),
+        pytest.param(b'{"\\u0061":%s}' % GOOD, "a", id="an escape in the key"),
+        pytest.param(b'{"\\u0061":%s,"a":%s}' % (OTHER, GOOD), "a", id="equal keys, one escaped"),
+        pytest.param(b'\t{ "a" :\r %s }\r' % GOOD, "a", id="white space and CR LF"),
+        pytest.param(b'{"a":[%s]}' % GOOD, "a", id="an array of one text"),
+        pytest.param(b'{"a":["",%s,""]}' % GOOD, "a", id="an array of texts"),
+        pytest.param(b'{"a":[%s,1]}' % GOOD, NO_TEXT, id="an array of something else"),
+        pytest.param(b'{"a":null}', NO_TEXT, id="null"),
+        pytest.param(b'{"b":%s}' % GOOD, NO_MEMBER, id="no member"),
+        pytest.param(b"[%s]" % GOOD, NO_MEMBER, id="no object"),
+        pytest.param(GOOD, NO_MEMBER, id="a text alone"),
+        pytest.param(b'{"a":%s' % GOOD, NO_JSON, id="cut behind the body"),
+        pytest.param(b'{"a":%s' % GOOD[:-1], NO_JSON, id="cut in the body"),
+        pytest.param(b'{"a":%s}}' % GOOD, NO_JSON, id="one bracket more"),
+        pytest.param(b'{"a":%s,}' % GOOD, NO_JSON, id="one comma more"),
+        pytest.param(b'{"a":%s,"b":"\\x"}' % GOOD, NO_JSON, id="a bad escape behind the body"),
+        pytest.param(b'{"a":%s,"b":"\t"}' % GOOD, NO_JSON, id="a control character behind the body"),
+        pytest.param(b'{"a":%s,"b":01}' % GOOD, NO_JSON, id="a bad number behind the body"),
+        pytest.param(b'{"b":tru,"a":%s}' % GOOD, NO_JSON, id="a bad word before the body"),
+        pytest.param(b"{\"a\":'%s'}" % GOOD, NO_JSON, id="wrong quotes"),
+        pytest.param(b"\xef\xbb\xbf" + in_record(GOOD), NO_JSON, id="a BOM"),
+        pytest.param(b'{"b":"\xff","a":%s}' % GOOD, "a", id="ill-formed UTF-8 beside the body"),
+        pytest.param(b'{"b":"\\ud800","a":%s}' % GOOD, "a", id="half a surrogate pair beside the body"),
+    ],
+)
+def test_odd_records(backend: Backend, record: bytes, expected: str) -> None:
+    for cut in (0, 1, len(record) // 2, len(record)):
+        [(one, error, _)] = merge_records(backend, record + b"\n", ["a"], cut)
+        if len(expected) == 1:
+            assert (one["choices"][0]["message"]["content"], error) == (expected, None)
+        else:
+            assert (one, error) == (None, expected)
+
+
+def test_lines_that_are_none(backend: Backend) -> None:
+    log = b"\n \t\r\n" + lines_of(in_record(GOOD)) + b"\n" + lines_of(b"x") + b"not ended"
+    found = merge_records(backend, log, ["a"])
+    assert [error for _, error, _ in found] == [None, NO_JSON]
+    assert merge_records(backend, b"\n", ["a"]) == []
+
+
+ESCAPES = [
+    pytest.param(b"\\n", "\\n", id="a line feed"),
+    pytest.param(b'\\"', '\\"', id="quotes"),
+    pytest.param(b"\\\\", "\\\\", id="backslashes"),
+    pytest.param(b"\\u00e9", "é", id="a character"),
+    pytest.param("é".encode(), "é", id="the character itself"),
+    pytest.param(b"\\ud83d\\ude00", "\U0001f600", id="a pair"),
+    pytest.param(b"\\ud83d", "\ufffd", id="a high half"),
+    pytest.param(b"\\ude00\\ud83d", "\ufffd\ufffd", id="halves the wrong way round"),
+    pytest.param(b"\\/\\b\\f\\t", "/\\b\\f\\t", id="short escapes"),
+    pytest.param(b"\\r", "\\r", id="a carriage return"),
+    pytest.param(b"\xff", "\ufffd", id="ill-formed UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("escaped", "inner"), ESCAPES)
+def test_a_body_that_repeats_itself(backend: Backend, escaped: bytes, inner: str) -> None:
+    """Many events that differ in a text and a number, one of them with something odd in its text."""
+    event = (
+        b'data: {\\"id\\":\\"x\\",\\"created\\":%d,\\"choices\\":'
+        b'[{\\"index\\":0,\\"delta\\":{\\"content\\":\\"%s\\"},\\"n\\":%d}]}\\n\\n'
+    )
+    for odd in (0, 1, 2, 3, 7, 9):
+        # In the text of the chunk the odd character stands behind a backslash more where it has one.
+        chunks, wanted = [], ""
+        for at in range(10):
+            text = b"t%d" % at
+            if at == odd:
+                one = {b"\\n": b"\\\\n", b'\\"': b'\\\\\\"', b"\\\\": b"\\\\\\\\", b"\\r": b"\\\\r"}.get(
+                    escaped, escaped
+                )
+                one = b"\\\\/\\\\b\\\\f\\\\t" if escaped.startswith(b"\\/") else one
+                text = one + text
+                wanted += json.loads(f'"{inner}"')
+            wanted += f"t{at}"
+            chunks.append(event % (170 + at % 3, text, at))
+        record = b'{"a":"%sdata: [DONE]\\n\\n"}\n' % b"".join(chunks)
+        [(one, error, _)] = merge_records(backend, record, ["a"])
+        assert error is None, error
+        assert one["choices"][0]["message"]["content"] == wanted
+        assert one["choices"][0]["n"] == 9
+
+
+@pytest.mark.parametrize("bad", [b"\\x", b"\\u12g4", b"\\u123", b"\t", b"\\ "])
+def test_a_bad_escape_anywhere_in_a_body_that_repeats_itself(backend: Backend, bad: bytes) -> None:
+    event = b'data: {\\"choices\\":[{\\"delta\\":{\\"content\\":\\"%s\\"}}]}\\n\\n'
+    for odd in (0, 1, 2, 3, 7):
+        chunks = [event % ((bad if at == odd else b"") + b"t%d" % at) for at in range(8)]
+        whole = b'{"a":"%s"}\n' % b"".join(chunks)
+        assert merge_records(backend, whole, ["a"]) == [(None, NO_JSON, [])]
 
 
 def test_the_whole_line_may_be_the_body(backend: Backend) -> None:
-    [(line, error, notes)] = merge_lines(backend, [json.dumps(body("a").decode()).encode()], [])
-    assert (json.loads(line), error, notes) == (completion("a"), None, [])
+    [(one, error, notes)] = merge_records(backend, json.dumps(body("a").decode()).encode() + b"\n", [])
+    assert (one, error, notes) == (completion("a"), None, [])
+
+
+def test_characters_that_cannot_be_seen(backend: Backend) -> None:
+    """Every character there is: what Python calls unprintable is told of; the common ones alone cause no word."""
+    every = [chr(code) for code in range(0x20, 0x110000) if not 0xD800 <= code < 0xE000]
+    parts = ["".join(every[at : at + 997]) for at in range(0, len(every), 997)]
+    log = lines_of(*(json.dumps({"a": body(part).decode()}, ensure_ascii=False).encode() for part in parts))
+    found = merge_records(backend, log, ["a"])
+    assert "".join(one["choices"][0]["message"]["content"] for one, *_ in found) == "".join(every)
+    module = sys.modules[f"deltafold._{backend.name}"]
+    common = "naïve – “quoted” 漢字、かな カナ 한글 Привет → ✓ 🙂 ½ €"
+    record = json.dumps({"a": body(common).decode()}, ensure_ascii=False).encode() + b"\n"
+    assert module._merge_records(b"", record, ["a"])[4] == []
+    [(*_, unseen)] = module._merge_records(b"", record.replace(b"na", "\u202e\x7f\u202e".encode()), ["a"])[4]
+    assert unseen == "\x7f\u202e"
 
 
 VALUES = st.recursive(
@@ -169,17 +316,54 @@ VALUES = st.recursive(
 )
 
 
+def same_for_both(log: bytes, path: list[str], cut: int = 0) -> None:
+    told = [
+        [(one, str(error), notes) for one, error, notes in merge_records(backend, log, path, cut)]
+        for backend in (load("pure"), load("rust"))
+    ]
+    assert told[0] == told[1]
+
+
 @settings(max_examples=150)
 @given(
     st.lists(st.tuples(VALUES, st.booleans(), st.integers(0, 3)), max_size=5),
     st.lists(st.sampled_from(["a", "0", "1", "é", "-1", "²", ""]), max_size=3),
+    st.integers(0, 40),
 )
-def test_records_of_any_kind(values: list[tuple[Any, bool, int]], path: list[str]) -> None:
+def test_records_of_any_kind(values: list[tuple[Any, bool, int]], path: list[str], head: int) -> None:
     lines = [
         json.dumps(value, ensure_ascii=ascii).encode("utf-8", "replace")[cut // 3 :] for value, ascii, cut in values
     ]
-    told = [
-        [(line, str(error), notes) for line, error, notes in merge_lines(backend, lines, path)]
-        for backend in (load("pure"), load("rust"))
-    ]
-    assert told[0] == told[1]
+    same_for_both(lines_of(*lines), path, min(head, len(lines[0])) if lines else 0)
+
+
+UNITS = st.lists(
+    st.tuples(
+        st.sampled_from(["data: ", "event: x\ndata: ", ": ping\n\ndata: ", ""]),
+        st.sampled_from(
+            ['{"choices":[{"index":%d,"delta":{"content":"%s"},"b":null}]}', '{"i":%d,"t":"%s","u":"%s"}', "%d%s"]
+        ),
+        st.sampled_from([0, 1, 7, 12]),
+        st.text(st.sampled_from('ab"\\\n\r\u00e9\u2028\U0001f600\x00{}:,1'), max_size=5),
+        st.sampled_from(["\n\n", "\r\n\r\n", "\n", "\n\r\n"]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=200)
+@given(
+    UNITS,
+    st.booleans(),
+    st.integers(0, 2**32),
+    st.sampled_from([b"", b'"', b"\\", b"\\u", b"u", b"\xff", b"\\ud83d", b"1"]),
+)
+def test_bodies_of_any_kind(units: list[tuple[str, str, int, str, str]], ascii: bool, place: int, odd: bytes) -> None:
+    """Bodies that repeat themselves, more or less, with a byte or two put anywhere."""
+    text = ""
+    for start, form, number, letters, end in units:
+        inner = json.dumps(letters, ensure_ascii=ascii)[1:-1]
+        text += start + form.replace("%d", str(number)).replace("%s", inner) + end
+    record = json.dumps({"a": text}, ensure_ascii=ascii).encode("utf-8", "replace")
+    at = place % (len(record) + 1)
+    same_for_both(record[:at] + odd + record[at:] + b"\n", ["a"])

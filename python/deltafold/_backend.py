@@ -8,7 +8,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
-__all__ = ["BACKEND", "ChatCompletionAccumulator", "SSEDecoder", "StreamFilter", "_merge_lines", "merge", "merge_many"]
+__all__ = [
+    "BACKEND",
+    "ChatCompletionAccumulator",
+    "SSEDecoder",
+    "StreamFilter",
+    "_merge_lines",
+    "_merge_records",
+    "merge",
+    "merge_many",
+]
 
 BACKEND: Literal["rust", "pure"]
 
@@ -34,6 +43,14 @@ BACKEND = _chosen()
 
 if TYPE_CHECKING or BACKEND == "pure":
     from ._pure import ChatCompletionAccumulator, SSEDecoder, StreamFilter, merge, merge_many
-    from ._pure.bulk import _merge_lines
+    from ._pure.bulk import _merge_lines, _merge_records
 else:
-    from ._rust import ChatCompletionAccumulator, SSEDecoder, StreamFilter, _merge_lines, merge, merge_many
+    from ._rust import (
+        ChatCompletionAccumulator,
+        SSEDecoder,
+        StreamFilter,
+        _merge_lines,
+        _merge_records,
+        merge,
+        merge_many,
+    )

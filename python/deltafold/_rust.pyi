@@ -113,9 +113,8 @@ def merge_many(
     bodies: Any, threads: int = 0, *, limits: Limits | None = None, n: int | None = None, output: Literal["arrow"]
 ) -> Any: ...
 def _merge_lines(
-    bodies: Iterable[Piece | None],
-    threads: int,
-    limits: Limits | None,
-    n: int | None,
-    path: Sequence[str] | None = None,
+    bodies: Iterable[Piece | None], threads: int, limits: Limits | None, n: int | None
 ) -> list[tuple[bytes | None, DeltafoldError | str | None, list[Diagnostic]]]: ...
+def _merge_records(
+    head: bytes, block: bytes, path: Sequence[str]
+) -> tuple[int, int, int, bytes, list[tuple[int, int, int, DeltafoldError | str | None, list[Diagnostic], str]]]: ...

@@ -75,17 +75,10 @@ def merge_many(
 
 
 def _merge_lines(
-    bodies: Iterable[Piece | None],
-    threads: int,
-    limits: Limits | None,
-    n: int | None,
-    path: Sequence[str] | None = None,
+    bodies: Iterable[Piece | None], threads: int, limits: Limits | None, n: int | None
 ) -> list[tuple[bytes | None, DeltafoldError | str | None, list[Diagnostic]]]:
-    """For each body ``result_json()``, the error and the diagnostics, for the command line and ``deltafold.arrow``; for a
-    body that is none, None and the reason as a str.
-
-    Args:
-        path: the bodies are lines of JSON, and this leads to the text in each: names, or numbers in lists.
+    """For each body ``result_json()``, the error and the diagnostics, for the command line and ``deltafold.arrow``; for None
+    the reason as a str.
     """
     _check_threads(threads)
     lines: list[tuple[bytes | None, DeltafoldError | str | None, list[Diagnostic]]] = []
@@ -93,13 +86,50 @@ def _merge_lines(
         if body is None:
             lines.append((None, "no body", []))
             continue
-        try:
-            accumulator = _merged(body if path is None else _text_at(bytes(body), path), limits, n)
-        except _NoText as reason:
-            lines.append((None, str(reason), []))
-        else:
-            lines.append((accumulator.result_json(), accumulator.error, accumulator.diagnostics))
+        accumulator = _merged(body, limits, n)
+        lines.append((accumulator.result_json(), accumulator.error, accumulator.diagnostics))
     return lines
+
+
+Noted = tuple[int, int, int, "DeltafoldError | str | None", "list[Diagnostic]", str]
+
+
+def _merge_records(head: bytes, block: bytes, path: Sequence[str]) -> tuple[int, int, int, bytes, list[Noted]]:
+    """The bodies in the records of a log, merged.
+
+    Args:
+        head: the begin of the first line.
+        block: the rest of it, and more lines; what comes after the last line feed is not read.
+        path: what leads to the text in each line of JSON: names, or numbers in lists.
+
+    Returns:
+        How many lines there were; how many records, which are the lines that are not blank; their length in bytes; for
+        each record a line of JSON, ``null`` where it has no body, all in one; and a list of those on which something is
+        to be said: the number of the line from 0 on, where in the JSON its own begins and ends, the error (a str where
+        there is no body, or None), the diagnostics, and the different characters that ``str.isprintable`` may deny.
+    """
+    lines = (head + block).split(b"\n")[:-1]
+    output = bytearray()
+    noted: list[Noted] = []
+    records = size = 0
+    for number, line in enumerate(lines):
+        if not line.strip(b" \t\r\f"):
+            continue
+        records += 1
+        size += len(line)
+        start = len(output)
+        error: DeltafoldError | str | None
+        try:
+            accumulator = _merged(_text_at(line, path), None, None)
+        except _NoText as reason:
+            text, error, notes = b"null", str(reason), []
+        else:
+            text, error, notes = accumulator.result_json(), accumulator.error, accumulator.diagnostics
+        output += text + b"\n"
+        unseen = "".join(sorted({char for char in text.decode() if not char.isprintable()}))
+        if error is not None or notes or unseen:
+            noted.append((number, start, len(output), error, notes, unseen))
+    return len(lines), records, size, bytes(output), noted
 
 
 class _NoText(Exception):

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
-import platform
+import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, distribution
-from typing import NoReturn
 
 from .. import BACKEND
 from .._errors import escape
-from . import _bench, _completion, _inspect, _merge, _split, _terminal, _verify
+from . import _terminal
 
 __all__ = ["main"]
 
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 CLOSED_PIPE = 141  # 128 + SIGPIPE
 FAULT = 70  # EX_SOFTWARE
+COMMANDS = ("merge", "inspect", "verify", "split", "bench", "completion")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and gives its exit status; ``arguments`` are those after the program's name."""
     try:
-        parsed = _parser().parse_args(arguments)
+        arguments = sys.argv[1:] if arguments is None else arguments
+        parsed = _parser(arguments[:1]).parse_args(arguments)
         status: int = parsed.run(parsed)
         _terminal.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
+    except _terminal.ReaderGone:
         _terminal.abandon()
         return CLOSED_PIPE
     except _terminal.Unwritable as error:
@@ -44,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of all commands, or of the one that the first word names: the others need not be loaded."""
+    parser = argparse.ArgumentParser(
         prog="deltafold",
         description="Merges recorded Chat Completions streams, and tells what is in them.",
         epilog="Each command has its own help: deltafold COMMAND --help. "
@@ -54,14 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="tell version, backend and build, and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (_merge, _inspect, _verify, _split, _bench, _completion):
-        command.add(commands)
+    for name in first if first[:1] != ["completion"] and {*first} & {*COMMANDS} else COMMANDS:
+        importlib.import_module(f"._{name}", __name__).add(commands)
     return parser
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        super().error(escape(message))  # a shell's pattern may have brought names that nobody has read
 
 
 class _Version(argparse.Action):
@@ -75,6 +72,9 @@ class _Version(argparse.Action):
 
 def version_line() -> str:
     """``deltafold VERSION (BACKEND backend, BUILD, PYTHON)``; the build is the tag of the wheel that was installed."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         installed = distribution("deltafold")
         number = installed.version

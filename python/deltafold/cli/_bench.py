@@ -8,17 +8,13 @@ import importlib
 import itertools
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from .._errors import escape
-from .._pure.sse import Machine
-from .._types import Limits
-from ..unfold import unfold
-from . import _draw, _help, _terminal
+from . import _draw, _events, _help, _terminal
 from ._contestants import Run, expert_orjson, litellm_builder, openai_python
 from ._merge import UNUSABLE
 from ._sources import Problem, sources
@@ -96,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as failure:
             _terminal.say(f"{source.name}: cannot be read: {failure.strerror or failure}")
             return UNUSABLE
-    streams = [_events(body) for body in bodies or [_made()]]
+    streams = [_reads(body) for body in bodies or [_made()]]
     if arguments.memory_of:
         _terminal.write(json.dumps(_growth(CONTESTANTS[arguments.memory_of](), streams)).encode())
         return 0
@@ -139,6 +135,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _made() -> bytes:
+    from ..unfold import unfold
+
     words = " ".join(f"word{at}" for at in range(1500))
     message = {"role": "assistant", "content": words}
     usage = {"prompt_tokens": 9, "completion_tokens": 1500, "total_tokens": 1509}
@@ -147,11 +145,9 @@ def _made() -> bytes:
     return b"".join(unfold({**head, "choices": choices, "usage": usage}, chunk_chars=27))
 
 
-def _events(body: bytes) -> list[bytes]:
-    starts = sorted(
-        {item.offset for item in Machine(Limits().max_event_bytes, raw_lines=True).feed(body)} | {0, len(body)}
-    )
-    return [body[start:end] for start, end in itertools.pairwise(starts)]
+def _reads(body: bytes) -> list[bytes]:
+    bounds = [0, *_events.starts(body), len(body)] if body else []
+    return [body[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 def _measure(runs: dict[str, Run], streams: list[list[bytes]], rounds: int) -> dict[str, float]:
@@ -180,6 +176,8 @@ def _memory(name: str, files: list[str]) -> float | None:
     """Bytes by which a process of its own grew while it merged; None where the system does not tell."""
     if not os.path.exists("/proc/self/clear_refs") or "-" in files:
         return None
+    import subprocess
+
     command = [sys.executable, "-m", "deltafold", "bench", "--memory-of", name, "--", *files]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
     try:
@@ -190,7 +188,7 @@ def _memory(name: str, files: list[str]) -> float | None:
 
 def _growth(run: Run, streams: list[list[bytes]]) -> int | None:
     """How far the peak of the resident memory lies above what was used before."""
-    run(_events(_made()))  # what a library loads at its first use is not the stream's
+    run(_reads(_made()))  # what a library loads at its first use is not the stream's
 
     def kib(name: str) -> int:
         with open("/proc/self/status", encoding="ascii") as file:

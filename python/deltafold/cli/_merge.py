@@ -1,25 +1,29 @@
 """``deltafold merge``: recorded streams in, one merged object a line out.
 
-Bodies are merged in batches, by threads of the extension, while this thread reads the next ones and writes those that are done.
-So much is held: two batches, of 4 MiB or 512 bodies each. A body that is larger is fed as it is read, and so is standard input.
+This thread reads and writes; the threads of a pool take a batch each, of bodies or of the lines of a log, and merge it without
+the lock of the interpreter. What is held at most: a batch for each thread, and two. A body that is larger than a batch is fed
+as it is read, and so is standard input.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import BACKEND, ChatCompletionAccumulator, DeltafoldError, Diagnostic
-from .._backend import _merge_lines
+from .._backend import _merge_lines, _merge_records
 from . import _help, _terminal
 from ._progress import Progress
 from ._sources import Problem, Source, sources
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["STATUS", "UNUSABLE", "add"]
 
@@ -27,9 +31,10 @@ COMPLETE, UNUSABLE, TRUNCATED, UPSTREAM = 0, 2, 3, 4
 STATUS = {"truncated": TRUNCATED, "upstream-error": UPSTREAM}  # every other kind: UNUSABLE
 RANK = (COMPLETE, TRUNCATED, UPSTREAM, UNUSABLE)
 # Pure Python merges on this thread, so that Ctrl-C finds it: small batches.
-BATCH_BYTES = 4 * 1024 * 1024 if BACKEND == "rust" else 64 * 1024
-BATCH_BODIES = 512
-AHEAD = 2
+BATCH_BYTES = 2 * 1024 * 1024 if BACKEND == "rust" else 64 * 1024
+BATCH_BODIES = 256
+AHEAD = 2  # batches more than threads
+MOST_THREADS = 64
 SHOWN = 20  # lines about what was odd, and as many about errors, before the rest is only counted
 
 DESCRIPTION = """\
@@ -123,11 +128,25 @@ def _count(text: str) -> int:
 
 
 Outcome = tuple[bytes | None, DeltafoldError | str | None, list[Diagnostic]]
+_NotedRecord = tuple[int, int, int, DeltafoldError | str | None, list[Diagnostic], str]
 
 
-class _Batch(NamedTuple):
+class _Bodies(NamedTuple):
     names: list[str]
-    merged: Future[list[Outcome]]
+    merged: Callable[[], list[Outcome]]
+
+
+class _Records(NamedTuple):
+    log: _Log
+    merged: Callable[[], Any]
+
+
+class _Log:
+    """A file of records, and how many of its lines were told of."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines = 0
 
 
 class _Failed(Exception):
@@ -142,14 +161,15 @@ class _Run:
         if self.progress.on:  # else a folder of a million files need not be known beforehand
             self.found = list(self.found)
             self.progress.total = sum(each.size for each in self.found if isinstance(each, Source))
-        self.pool = ThreadPoolExecutor(1, "deltafold") if BACKEND == "rust" else None
+        self.pool: ThreadPoolExecutor | None = None
+        self.threads = min(arguments.threads or _cores(), MOST_THREADS) if BACKEND == "rust" else 0
+        self.ahead = self.threads + AHEAD if self.threads else 0
         self.names: list[str] = []
         self.bodies: list[bytes] = []
         self.held = 0
-        self.path: list[str] | None = None
-        self.waiting: deque[_Batch] = deque()
+        self.waiting: deque[_Bodies | _Records] = deque()
         self.status = COMPLETE
-        self.count = self.complete = self.bytes = self.read = 0
+        self.count = self.bytes = self.read = 0
         self.errors: Counter[str] = Counter()
         self.odd: Counter[str] = Counter()
         self.lines = {"error": 0, "odd": 0}
@@ -159,16 +179,16 @@ class _Run:
         try:
             for source in self.found:
                 if isinstance(source, Problem):
-                    self._flush(0)
+                    self._flush()
                     self._unreadable(source.name, source.reason)
                     continue
                 try:
                     self._take(source)
                 except OSError as failure:
-                    self._flush(0)
+                    self._flush()
                     self._unreadable(source.name, failure.strerror or str(failure))
                 self.read += source.position
-            self._flush(0)
+            self._flush()
         except _Failed:
             pass
         finally:
@@ -183,20 +203,20 @@ class _Run:
     # Reading
 
     def _take(self, source: Source) -> None:
-        by_line = self.arguments.field is not None and source.of_lines
-        path = self.arguments.field if by_line else None
-        if path != self.path or source.live:
-            self._submit()
-        if source.live:
-            self._flush(0)
-        self.path = path
-        if by_line:
-            for number, line in _numbered(source.lines()):
-                if line is None:
-                    self._flush(0)
-                elif line.strip():
-                    self._add(f"{source.name}:{number}", line, self.read + source.position)
+        path = self.arguments.field
+        if path is not None and source.of_lines:
+            self._submit_bodies()
+            log = _Log(source.name)
+            for block in source.blocks(BATCH_BYTES):
+                if block is None:
+                    self._flush()
+                else:
+                    self._submit(lambda merged: _Records(log, merged), _merge_records, *block, path)
+                    self._write(self.ahead)
+                    self.progress.at(self.read + source.position, self.count)
             return
+        if source.live:
+            self._flush()
         held, pieces = [], source.pieces()
         size = 0
         for piece in pieces:
@@ -207,7 +227,7 @@ class _Run:
         else:
             self._add(source.name, b"".join(held), self.read + source.position)
             return
-        self._flush(0)
+        self._flush()
         self._stream(source, held, pieces)
 
     def _stream(self, source: Source, held: list[bytes], pieces: Iterator[bytes]) -> None:
@@ -221,7 +241,7 @@ class _Run:
             self.bytes += len(piece)
             self.progress.at(self.read + source.position, self.count)
         accumulator.close()
-        self._tell(source.name, (accumulator.result_json(), accumulator.error, accumulator.diagnostics))
+        self._tell_body(source.name, (accumulator.result_json(), accumulator.error, accumulator.diagnostics))
         _terminal.flush()
 
     def _add(self, name: str, body: bytes, position: int) -> None:
@@ -230,45 +250,77 @@ class _Run:
         self.held += len(body)
         self.bytes += len(body)
         if self.held >= BATCH_BYTES or len(self.bodies) >= BATCH_BODIES:
-            self._submit()
-            self._flush(AHEAD)
+            self._submit_bodies()
+            self._write(self.ahead)
             self.progress.at(position, self.count)
 
-    def _submit(self) -> None:
-        if not self.bodies:
-            return
-        merged: Future[list[Outcome]]
+    def _submit_bodies(self) -> None:
+        if self.bodies:
+            names = self.names
+            self._submit(lambda merged: _Bodies(names, merged), _merge_lines, self.bodies, 1, None, None)
+            self.names, self.bodies, self.held = [], [], 0
+
+    def _submit(
+        self, batch: Callable[[Callable[[], Any]], _Bodies | _Records], merge: Callable[..., Any], *arguments: Any
+    ) -> None:
+        if self.threads and self.pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self.pool = ThreadPoolExecutor(self.threads, "deltafold")
         if self.pool is not None:
-            merged = self.pool.submit(_merge_lines, self.bodies, self.arguments.threads, None, None, self.path)
+            self.waiting.append(batch(self.pool.submit(merge, *arguments).result))
         else:
-            merged = Future()
-            merged.set_result(_merge_lines(self.bodies, 1, None, None, self.path))
-        self.waiting.append(_Batch(self.names, merged))
-        self.names, self.bodies, self.held = [], [], 0
+            merged = merge(*arguments)
+            self.waiting.append(batch(lambda: merged))
 
     # Writing
 
-    def _flush(self, keep: int) -> None:
+    def _flush(self) -> None:
+        """Writes everything that has come."""
+        self._submit_bodies()
+        self._write(0)
+        _terminal.flush()
+
+    def _write(self, keep: int) -> None:
         """Writes what is done, until only so many batches wait."""
-        if not keep:
-            self._submit()
         while len(self.waiting) > keep:
             batch = self.waiting.popleft()
-            for name, outcome in zip(batch.names, batch.merged.result()):
-                self._tell(name, outcome)
-            if not keep:
-                _terminal.flush()
+            if isinstance(batch, _Records):
+                self._tell_records(batch.log, *batch.merged())
+            else:
+                for name, outcome in zip(batch.names, batch.merged()):
+                    self._tell_body(name, outcome)
 
-    def _tell(self, name: str, outcome: Outcome) -> None:
+    def _tell_body(self, name: str, outcome: Outcome) -> None:
         line, error, notes = outcome
         self.count += 1
+        if error is None or self.arguments.on_error == "keep":
+            line = b"null" if line is None else line
+            self._print(line + b"\n", None)
+        self._tell(name, error, notes)
+
+    def _tell_records(
+        self, log: _Log, lines: int, records: int, size: int, output: bytes, noted: list[_NotedRecord]
+    ) -> None:
+        self.bytes += size
+        self.count += records
+        written = 0
+        for line, start, end, error, notes, unseen in noted:
+            self._print(output[written:start])
+            if error is None or self.arguments.on_error == "keep":
+                self._print(output[start:end], unseen)
+            written = end
+            try:
+                self._tell(f"{log.name}:{log.lines + line + 1}", error, notes)
+            except _Failed:
+                self.count -= output.count(b"\n", end)
+                raise
+        self._print(output[written:])
+        log.lines += lines
+
+    def _tell(self, name: str, error: DeltafoldError | str | None, notes: list[Diagnostic]) -> None:
         for note in notes:
             self.odd[note.kind] += 1
-        if error is None:
-            self.complete += 1
-            self._print(line)
-        elif self.arguments.on_error == "keep":
-            self._print(line)
         if not self.arguments.quiet and (notes or error):
             _terminal.flush()
             for note in notes:
@@ -282,14 +334,17 @@ class _Run:
             self._say("error", f"{name}: {error}")
         self._worse(STATUS.get(kind, UNUSABLE))
 
-    def _print(self, line: bytes | None) -> None:
-        if line is None:
-            line = b"null"
+    def _print(self, lines: bytes, unseen: str | None = "") -> None:
+        """Writes whole lines; ``unseen``: the characters in them that may be invisible, None when nobody knows."""
         if self.arguments.pretty:
-            line = json.dumps(json.loads(line), indent=2, ensure_ascii=False).encode()
-        if not line.isascii() or b"\x7f" in line:
-            line = _terminal.visible(line.decode()).encode()
-        _terminal.write(line + b"\n")
+            texts = [json.dumps(json.loads(line), indent=2, ensure_ascii=False) for line in lines.splitlines()]
+            lines = "".join(f"{text}\n" for text in texts).encode()
+        if unseen is None and (not lines.isascii() or b"\x7f" in lines):
+            lines = _terminal.visible(lines.decode()).encode()
+        elif unseen:
+            lines = _terminal.visible_but(lines, unseen)
+        if lines:
+            _terminal.write(lines)
 
     def _unreadable(self, name: str, reason: str) -> None:
         self.errors["unreadable"] += 1
@@ -311,8 +366,9 @@ class _Run:
 
     def _summary(self) -> str:
         took = max(time.monotonic() - self.start, 1e-3)
+        good = self.count - (self.errors.total() - self.errors["unreadable"])
         parts = [
-            f"deltafold: {self.count:,} bodies, {self.complete:,} without error; "
+            f"deltafold: {self.count:,} bodies, {good:,} without error; "
             f"{self.bytes / 1e6:,.1f} MB in {took:.1f} s, {self.bytes / took / 1e6:,.0f} MB/s"
         ]
         for title, counted in (("errors", self.errors), ("odd", self.odd)):
@@ -321,9 +377,8 @@ class _Run:
         return "; ".join(parts)
 
 
-def _numbered(lines: Iterator[bytes | None]) -> Iterator[tuple[int, Any]]:
-    """Lines with their numbers, where None is no line."""
-    number = 0
-    for line in lines:
-        number += line is not None
-        yield number, line
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return os.cpu_count() or 1

@@ -9,8 +9,7 @@ from typing import Any
 
 from .. import ChatCompletionAccumulator, DeltafoldError, Seen
 from .._errors import escape
-from .._pure.sse import Machine
-from .._types import Limits
+from . import _events
 
 __all__ = ["KINDS", "report"]
 
@@ -28,7 +27,6 @@ KINDS = (
     "logprobs",
     "other",
 )
-COUNTED = ("content", "reasoning", "refusal", "tool_arguments")
 UNFINISHED = ("incomplete-event", "unterminated-event")
 OFFSETS = 20  # of one leniency
 EXCERPT = 120  # bytes of what is bad
@@ -66,37 +64,37 @@ def report(data: bytes, show_text: bool) -> dict[str, Any]:
 
 def _walk(accumulator: ChatCompletionAccumulator, data: bytes) -> tuple[list[dict[str, Any]], dict[str, list[int]]]:
     """Feeds event by event; what each brought, and where each leniency was needed."""
-    machine = Machine(Limits().max_event_bytes, raw_lines=True)
-    starts = sorted({item.offset for item in machine.feed(data)})
-    bounds = [0, *[at for at in starts if at], len(data)]
+    places = _events.places(data)
+    bounds = [0, *sorted({*places} - {0}), len(data)]
+    growth = _events.Growth(accumulator)
     events: list[dict[str, Any]] = []
     odd: dict[str, list[int]] = {}
     known: dict[str, int] = {}
-    counts = accumulator.counts
+    brought_by: dict[int, list[str]] = {}
 
-    def note_down(start: int, end: int, seen: int) -> None:
-        nonlocal counts
-        now = accumulator.counts
-        new = {name: now[name] - counts[name] for name in COUNTED if now[name] > counts[name]}
-        if now["events"] > counts["events"] or seen:
-            brought = [flag.name.lower() for flag in Seen if seen & flag and flag.name]
+    def note_down(start: int, end: int, seen: int, counts: bool, new: dict[str, int]) -> None:
+        if counts or seen:
+            if seen not in brought_by:
+                brought_by[seen] = [flag.name.lower() for flag in Seen if seen & flag and flag.name]
+            brought = brought_by[seen]
             kind = next(kind for kind in KINDS if kind in brought or kind == "other")
             events.append({"offset": start, "bytes": end - start, "kind": kind, "brought": brought, "characters": new})
-        counts = now
         for note in accumulator.diagnostics:
             if note.count > known.get(note.kind, 0):
                 known[note.kind] = note.count
                 at = start if note.kind in odd or note.offset is None else note.offset
-                if len(places := odd.setdefault(note.kind, [])) < OFFSETS:
-                    places.append(at)
+                if len(told := odd.setdefault(note.kind, [])) < OFFSETS:
+                    told.append(at)
 
     for start, end in itertools.pairwise(bounds):
-        note_down(start, end, accumulator.feed(data[start:end]))
+        seen = accumulator.feed(data[start:end])
+        note_down(start, end, seen, places.get(start, False), growth.since(seen))
+    before = accumulator.counts["events"]
     seen = accumulator.close()
     tail = next((n.offset for n in accumulator.diagnostics if n.kind in UNFINISHED and n.offset is not None), len(data))
     if events and tail < len(data):
         events[-1]["bytes"] = max(tail - events[-1]["offset"], 0)
-    note_down(tail, len(data), seen)
+    note_down(tail, len(data), seen, accumulator.counts["events"] > before, growth.rest())
     return events, odd
 
 

@@ -6,6 +6,7 @@ import glob
 import gzip
 import io
 import os
+import select
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ LINES = (".jsonl", ".ndjson")
 FOUND = (".sse", *LINES)  # what is taken of a folder
 PACKED = (".gz", ".zst")
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+BOM = b"\xef\xbb\xbf"
 
 
 class Problem(NamedTuple):
@@ -52,18 +54,22 @@ class Source:
         except OSError:
             return 0
 
-    def pieces(self) -> Iterator[bytes]:
-        """The unpacked bytes as they come; raises OSError."""
+    def pieces(self, size: int = PIECE) -> Iterator[bytes]:
+        """The unpacked bytes as they come, at most ``size`` at a time; raises OSError."""
         with self._opened() as raw:
-            plain = io.BufferedReader(cast(Any, _Counted(raw, self)), PIECE)
-            magic = plain.peek(4)[:4]
+            first = raw.read(size) or b""
+            while first and len(first) < len(ZSTD) and (more := raw.read(size)):
+                first += more
+            self.position += len(first)
             try:
-                if magic.startswith(GZIP):
-                    yield from _read(gzip.GzipFile(fileobj=plain))
-                elif magic == ZSTD:
-                    yield from _read(_zstd(plain))
-                else:
-                    while piece := plain.read1(PIECE):
+                if first.startswith(GZIP):
+                    yield from _read(gzip.GzipFile(fileobj=self._after(first, raw)), size)
+                elif first.startswith(ZSTD):
+                    yield from _read(_zstd(self._after(first, raw)), size)
+                elif first:
+                    yield first
+                    while piece := raw.read(size):
+                        self.position += len(piece)
                         yield piece
             except (EOFError, zlib.error) as error:
                 raise OSError(f"broken gzip data: {error}") from None
@@ -74,23 +80,50 @@ class Source:
                     raise
                 raise OSError(f"broken zstd data: {error}") from None
 
-    def lines(self) -> Iterator[bytes | None]:
-        """The lines without their ends; None where all that has come was given and more is waited for."""
+    def blocks(self, size: int) -> Iterator[tuple[bytes, bytes] | None]:
+        """The lines, many at a time: the begin of a line, and bytes that end it and may hold more lines; what is behind
+        their last line feed begins the next ones. None where all that has come was given and more is waited for.
+        """
         held: list[bytes] = []
-        size = 0
-        for piece in self.pieces():
-            first, *others = piece.split(b"\n")
-            held.append(first)
-            size += len(first)
-            for line in others:
-                yield b"".join(held)
-                held, size = [line], len(line)
-            if size > LONGEST:
-                raise OSError(f"a line of more than {LONGEST >> 20} MiB")
-            if self.live and len(piece) < PIECE:
+        length = 0
+        for piece in self._gathered(size):
+            if piece is None:
                 yield None
+                continue
+            if not held and piece.startswith(BOM):
+                piece = piece[len(BOM) :]
+            end = piece.rfind(b"\n") + 1
+            if end:
+                yield b"".join(held), piece
+                held, length = [], 0
+            held.append(piece[end:])
+            length += len(piece) - end
+            if length > LONGEST:
+                raise OSError(f"a line of more than {LONGEST >> 20} MiB")
         if last := b"".join(held):
-            yield last
+            yield last, b"\n"
+
+    def _gathered(self, size: int) -> Iterator[bytes | None]:
+        """Pieces of about this size also where a pipe gives less; None where it is waited for."""
+        if not self.live:
+            yield from self.pieces(size)
+            return
+        held: list[bytes] = []
+        length = 0
+        for piece in self.pieces(size):
+            held.append(piece)
+            length += len(piece)
+            waits = not _has_more()
+            if waits or length >= size:
+                yield b"".join(held)
+                held, length = [], 0
+            if waits:
+                yield None
+        if held:
+            yield b"".join(held)
+
+    def _after(self, first: bytes, raw: IO[bytes]) -> IO[bytes]:
+        return cast("IO[bytes]", io.BufferedReader(cast(Any, _Rest(first, raw, self)), PIECE))
 
     def _opened(self) -> IO[bytes]:
         if not self.live:
@@ -100,16 +133,21 @@ class Source:
         return cast("IO[bytes]", open(sys.stdin.fileno(), "rb", buffering=0, closefd=False))
 
 
-class _Counted(io.RawIOBase):
-    def __init__(self, raw: IO[bytes], source: Source) -> None:
-        self._raw, self._source = raw, source
+class _Rest(io.RawIOBase):
+    """The bytes that were read to know what they are, and those behind."""
+
+    def __init__(self, first: bytes, raw: IO[bytes], source: Source) -> None:
+        self._first, self._raw, self._source = first, raw, source
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._raw.read(len(buffer)) or b""
-        self._source.position += len(data)
+        if self._first:
+            data, self._first = self._first[: len(buffer)], self._first[len(buffer) :]
+        else:
+            data = self._raw.read(len(buffer)) or b""
+            self._source.position += len(data)
         buffer[: len(data)] = data
         return len(data)
 
@@ -148,9 +186,17 @@ def bare(path: str) -> str:
     return name
 
 
-def _read(file: Any) -> Iterator[bytes]:
-    while piece := file.read(PIECE):
+def _read(file: Any, size: int) -> Iterator[bytes]:
+    while piece := file.read(size):
         yield piece
+
+
+def _has_more() -> bool:
+    """Whether standard input has bytes, or an end, that can be read at once."""
+    try:
+        return bool(select.select([sys.stdin.fileno()], [], [], 0)[0])
+    except (OSError, ValueError):  # Windows asks only sockets
+        return False
 
 
 def _zstd(file: Any) -> Any:

@@ -7,9 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 
-from .._pure.sse import Machine
-from .._types import Limits
-from . import _help, _terminal
+from . import _events, _help, _terminal
 from ._merge import UNUSABLE
 from ._sources import Source
 
@@ -86,8 +84,7 @@ def _ends(arguments: argparse.Namespace, data: bytes, dice: random.Random) -> It
             yield at
             at += dice.randint(1, arguments.largest)
     else:
-        machine = Machine(Limits().max_event_bytes, raw_lines=True)
-        yield from sorted({item.offset for item in machine.feed(data)} - {0})
+        yield from _events.starts(data)
     if data:
         yield len(data)
 

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import sys
 from typing import TextIO
 
-__all__ = ["UNWRITABLE", "Unwritable", "abandon", "flush", "is_terminal", "say", "visible", "write"]
+__all__ = [
+    "UNWRITABLE",
+    "ReaderGone",
+    "Unwritable",
+    "abandon",
+    "flush",
+    "is_terminal",
+    "say",
+    "visible",
+    "visible_but",
+    "write",
+]
 
 UNWRITABLE = 1  # the exit status when standard output takes no more, a full disk for one
-UNUSUAL = re.compile(r"[^\n\x20-\x7e]")
+UNUSUAL = re.compile(r"[^\n\x20-\x7e]+")
+FEW = 16  # characters that are replaced one after the other
+
+
+class ReaderGone(Exception):
+    """Whoever read standard output has closed it. No OSError, which would be taken for one of the input."""
 
 
 class Unwritable(Exception):
@@ -20,13 +35,13 @@ class Unwritable(Exception):
 
 
 def write(line: bytes) -> None:
-    """Writes to standard output; raises BrokenPipeError when the reader has gone, Unwritable for any other reason."""
+    """Writes to standard output; raises ReaderGone, or Unwritable for any other reason."""
     try:
         if sys.stdout is None:
             raise Unwritable("standard output is closed")
         sys.stdout.buffer.write(line)
     except BrokenPipeError:
-        raise
+        raise ReaderGone from None
     except OSError as error:
         raise Unwritable(f"cannot write to standard output: {error.strerror}") from None
 
@@ -37,7 +52,7 @@ def flush() -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        raise
+        raise ReaderGone from None
     except OSError as error:
         raise Unwritable(f"cannot write to standard output: {error.strerror}") from None
 
@@ -59,7 +74,23 @@ def visible(text: str) -> str:
     """JSON text with every invisible or directional character as its escape: the same JSON, harmless on a terminal."""
     if text.isprintable():
         return text
-    return UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
+    return UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else "".join(map(_escaped, found[0])), text)
+
+
+def visible_but(text: bytes, unseen: str) -> bytes:
+    """The same, in UTF-8, where it is known which characters may be invisible."""
+    if len(unseen) > FEW:
+        return visible(text.decode()).encode()
+    for char in unseen:
+        text = text.replace(char.encode(), _escaped(char).encode())
+    return text
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable():
+        return char
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def is_terminal(file: TextIO | None) -> bool:

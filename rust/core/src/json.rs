@@ -25,10 +25,11 @@ mod tests;
 mod text;
 mod write;
 
-use scan::{byte, has, key_hash, skip_white, string_end};
-pub(crate) use scan::{hole_end, number_end};
+pub(crate) use scan::{byte, find_stop, hole_end, number_end, stops, string_end, word};
+use scan::{has, key_hash, skip_white};
 
 pub use same::fingerprint;
+pub(crate) use text::escape;
 pub use text::{Piece, compact, compact_len, unescape};
 pub(crate) use write::write_readable;
 pub use write::{write_canonical, write_float, write_string};
@@ -135,10 +136,22 @@ impl Tape {
     /// assert_eq!(tape.parse("[1,]", 128), Err(Fault::Bad { at: 3 }));
     /// ```
     pub fn parse(&mut self, text: &str, max_depth: usize) -> Result<(), Fault> {
+        self.parse_with(text, max_depth, string_end)
+    }
+
+    /// The same where `string` finds the ends of the values that are strings, as `string_end` does: for whoever can check
+    /// one while doing something else with it.
+    pub(crate) fn parse_with(
+        &mut self,
+        text: &str,
+        max_depth: usize,
+        string: impl FnMut(&[u8], usize) -> Option<(usize, u8)>,
+    ) -> Result<(), Fault> {
         self.nodes.clear();
         self.frames.clear();
         self.words = 0;
-        let read = if text.len() > u32::MAX as usize { Err(Fault::Bad { at: 0 }) } else { self.read(text, max_depth) };
+        let read =
+            if text.len() > u32::MAX as usize { Err(Fault::Bad { at: 0 }) } else { self.read(text, max_depth, string) };
         if read.is_err() {
             self.nodes.clear();
         }
@@ -260,7 +273,12 @@ impl Tape {
         }
     }
 
-    fn read(&mut self, text: &str, max_depth: usize) -> Result<(), Fault> {
+    fn read(
+        &mut self,
+        text: &str,
+        max_depth: usize,
+        mut string: impl FnMut(&[u8], usize) -> Option<(usize, u8)>,
+    ) -> Result<(), Fault> {
         let bytes = text.as_bytes();
         let mut frame = Frame::default();
         let mut at = skip_white(bytes, 0, &mut frame.flags);
@@ -268,7 +286,7 @@ impl Tape {
             let start = at;
             match byte(bytes, at) {
                 b'"' => {
-                    let (end, flags) = string_end(bytes, at + 1).ok_or(Fault::Bad { at })?;
+                    let (end, flags) = string(bytes, at + 1).ok_or(Fault::Bad { at })?;
                     self.push(&mut frame, start + 1, end, Kind::String, flags);
                     at = end + 1;
                 }

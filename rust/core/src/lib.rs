@@ -10,6 +10,8 @@ pub mod ledger;
 pub mod limits;
 mod merge;
 mod message;
+pub mod record;
+mod repeat;
 pub mod result;
 mod shape;
 pub mod sse;

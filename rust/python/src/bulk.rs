@@ -2,13 +2,13 @@
 use crate::accumulator::{diagnostics, exception, fold_of, result};
 use crate::input::{Given, as_bytes, is_bytes_like, limits_of};
 use deltafold_core::accumulator::Accumulator;
-use deltafold_core::json::{Kind, Tape};
 use deltafold_core::limits::Limits;
+use deltafold_core::record::{NoText, Reader};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList};
-use std::borrow::Cow;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,37 +114,29 @@ pub fn merge_many<'py>(
     Ok(list.into_any())
 }
 
-/// For each body ``result_json()``, the error and the diagnostics, for the command line and ``deltafold.arrow``; for a
-/// body that is none, None and the reason as a str.
-///
-/// Args:
-///     path: the bodies are lines of JSON, and this leads to the text in each: names, or numbers in lists.
+/// For each body ``result_json()``, the error and the diagnostics, for the command line and ``deltafold.arrow``; for None
+/// the reason as a str.
 #[pyfunction]
-#[pyo3(signature = (bodies, threads, limits, n, path=None))]
+#[pyo3(signature = (bodies, threads, limits, n))]
 pub fn _merge_lines<'py>(
     py: Python<'py>,
     bodies: &Bound<'py, PyAny>,
     threads: Given<'py>,
     limits: Option<&Bound<'py, PyAny>>,
     n: Option<&Bound<'py, PyAny>>,
-    path: Option<Vec<String>>,
 ) -> PyResult<Bound<'py, PyList>> {
     let threads = threads_of(&threads)?;
     let (limits, fold) = (limits_of(py, limits)?, fold_of(n)?);
     let list = PyList::empty(py);
     let merge = |body: &[u8]| {
-        let core = match &path {
-            None => merged(body, limits, fold),
-            Some(path) => merged(&text_at(body, path)?, limits, fold),
-        };
+        let core = merged(body, limits, fold);
         let odd = core.error().is_some() || !core.diagnostics().is_empty();
-        Ok::<_, &'static str>((core.result_json(), odd.then_some(core)))
+        (core.result_json(), odd.then_some(core))
     };
     in_batches(py, bodies, threads, merge, |outcome| match outcome {
         None => list.append((py.None(), "no body", PyList::empty(py))),
         Some(None) => list.append((py.None(), internal_error(py)?.into_value(py), PyList::empty(py))),
-        Some(Some(Err(reason))) => list.append((py.None(), reason, PyList::empty(py))),
-        Some(Some(Ok((text, core)))) => {
+        Some(Some((text, core))) => {
             let text = PyBytes::new(py, text.as_bytes());
             let Some(core) = core else { return list.append((text, py.None(), PyList::empty(py))) };
             let error = core.error().map(|failure| exception(py, failure, &core)).transpose()?;
@@ -153,6 +145,155 @@ pub fn _merge_lines<'py>(
     })?;
     Ok(list)
 }
+
+/// The bodies in the records of a log, merged without the lock of the interpreter and on this thread alone.
+///
+/// Args:
+///     head: the begin of the first line.
+///     block: the rest of it, and more lines; what comes after the last line feed is not read.
+///     path: what leads to the text in each line of JSON: names, or numbers in lists.
+///
+/// Returns:
+///     How many lines there were; how many records, which are the lines that are not blank; their length in bytes; for
+///     each record a line of JSON, ``null`` where it has no body, all in one; and a list of those on which something is
+///     to be said: the number of the line from 0 on, where in the JSON its own begins and ends, the error (a str where
+///     there is no body, or None), the diagnostics, and the different characters that `str.isprintable` may deny.
+#[pyfunction]
+pub fn _merge_records<'py>(
+    py: Python<'py>,
+    head: &Bound<'py, PyBytes>,
+    block: &Bound<'py, PyBytes>,
+    path: Vec<String>,
+) -> PyResult<(usize, usize, usize, Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+    let (head, block) = (head.as_bytes(), block.as_bytes());
+    let Room { mut reader, mut output } = ROOM.take();
+    let (lines, records, size, noted) = py.detach(|| {
+        let mut noted = Vec::new();
+        let (mut count, mut records, mut size, mut start) = (0, 0, 0, 0);
+        for end in memchr::memchr_iter(b'\n', block) {
+            let first = if count == 0 { [head, &block[..end]].concat() } else { Vec::new() };
+            let line = if count == 0 { &first } else { &block[start..end] };
+            start = end + 1;
+            count += 1;
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            records += 1;
+            size += line.len();
+            let from = output.len();
+            let outcome = guarded(|| {
+                let body = reader.text_at(line, &path)?;
+                let core = merged(&body, Limits::default(), false);
+                output.extend_from_slice(core.result_json().as_bytes());
+                let odd = core.error().is_some() || !core.diagnostics().is_empty();
+                Ok(odd.then_some(core))
+            });
+            let outcome = outcome.unwrap_or_else(|| {
+                reader = Reader::new();
+                Err(None)
+            });
+            if outcome.is_err() {
+                output.truncate(from);
+                output.extend_from_slice(b"null");
+            }
+            let unseen = perhaps_invisible(&output[from..]);
+            output.push(b'\n');
+            if !unseen.is_empty() || !matches!(outcome, Ok(None)) {
+                noted.push((count - 1, from, output.len(), outcome, unseen));
+            }
+        }
+        (count, records, size, noted)
+    });
+    let list = PyList::empty(py);
+    for (line, from, to, outcome, unseen) in noted {
+        let (error, notes) = match outcome {
+            Ok(None) => (py.None(), PyList::empty(py)),
+            Ok(Some(core)) => {
+                let error = core.error().map(|failure| exception(py, failure, &core)).transpose()?;
+                (error.into_pyobject(py)?.unbind(), diagnostics(py, core.diagnostics())?)
+            }
+            Err(Some(reason)) => (reason_of(reason).into_pyobject(py)?.into_any().unbind(), PyList::empty(py)),
+            Err(None) => (internal_error(py)?.into_value(py).into_any(), PyList::empty(py)),
+        };
+        list.append((line, from, to, error, notes, unseen))?;
+    }
+    let text = PyBytes::new(py, &output);
+    if size <= ROOMY {
+        output.clear();
+        ROOM.set(Room { reader, output });
+    }
+    Ok((lines, records, size, text, list))
+}
+
+/// What a thread of the command line uses again for the next block: fresh memory costs as much as a part of the merge.
+#[derive(Default)]
+struct Room {
+    reader: Reader,
+    output: Vec<u8>,
+}
+
+/// Bytes of records whose room is kept.
+const ROOMY: usize = 16 * 1024 * 1024;
+
+thread_local! {
+    static ROOM: RefCell<Room> = RefCell::default();
+}
+
+fn reason_of(reason: NoText) -> &'static str {
+    match reason {
+        NoText::NotJson => "the line is not JSON",
+        NoText::NoMember => "the line has no such member",
+        NoText::NotText => "the member is not text",
+    }
+}
+
+/// The different characters of a text that may not be `str.isprintable`: some Unicode knows them, some does not.
+fn perhaps_invisible(text: &[u8]) -> String {
+    let mut found: Vec<char> = Vec::new();
+    let mut rest = std::str::from_utf8(text).unwrap_or_default();
+    while let Some(at) = first_unusual(rest.as_bytes()) {
+        rest = &rest[at..];
+        while let Some(char) = rest.chars().next().filter(|char| !(' '..'\x7f').contains(char)) {
+            if !VISIBLE.iter().any(|range| range.contains(&char)) {
+                found.push(char);
+            }
+            rest = &rest[char.len_utf8()..];
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found.into_iter().collect()
+}
+
+/// Where the first byte is that is no printable ASCII.
+fn first_unusual(text: &[u8]) -> Option<usize> {
+    let unusual = |byte: &u8| !(b' '..0x7f).contains(byte);
+    // Without an early end within a block the compiler looks at all its bytes at once.
+    let usual = text.chunks_exact(32).take_while(|block| !block.iter().fold(false, |any, byte| any | unusual(byte)));
+    let at = 32 * usual.count();
+    text[at..].iter().position(unusual).map(|more| at + more)
+}
+
+/// Ranges in which every character is printable since Unicode 13, the common ones first.
+const VISIBLE: [std::ops::RangeInclusive<char>; 17] = [
+    '\u{ae}'..='\u{377}',
+    '\u{2010}'..='\u{2027}',
+    '\u{4e00}'..='\u{9fa5}',
+    '\u{3041}'..='\u{3096}',
+    '\u{3099}'..='\u{30ff}',
+    '\u{ac00}'..='\u{d7a3}',
+    '\u{400}'..='\u{52f}',
+    '\u{3001}'..='\u{303f}',
+    '\u{ff01}'..='\u{ffbe}',
+    '\u{a1}'..='\u{ac}',
+    '\u{2030}'..='\u{205e}',
+    '\u{20a0}'..='\u{20bf}',
+    '\u{2100}'..='\u{218b}',
+    '\u{2190}'..='\u{2426}',
+    '\u{2460}'..='\u{2b73}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{1f300}'..='\u{1f6d5}',
+];
 
 /// What a thread has made of a body.
 enum Merged {
@@ -166,67 +307,6 @@ fn merged(body: &[u8], limits: Limits, fold: bool) -> Accumulator {
     core.close();
     core
 }
-
-/// The text in a line of JSON; an array of texts is joined.
-fn text_at(line: &[u8], path: &[String]) -> Result<Vec<u8>, &'static str> {
-    let line = std::str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), Cow::Borrowed);
-    let mut tape = Tape::new();
-    tape.parse(&line, Limits::default().max_depth).map_err(|_| "the line is not JSON")?;
-    let mut at = 0;
-    for name in path {
-        at = match tape.node(at).kind {
-            Kind::Object => {
-                tape.members(at).find(|(key, _)| tape.key(&line, *key) == name.as_str()).map(|(_, value)| value)
-            }
-            Kind::Array if name.bytes().all(|byte| byte.is_ascii_digit()) => {
-                name.parse().ok().and_then(|number| tape.items(at).nth(number))
-            }
-            _ => None,
-        }
-        .ok_or("the line has no such member")?;
-    }
-    match tape.node(at).kind {
-        Kind::String => Ok(unescaped(tape.slice(&line, at).as_bytes())
-            .unwrap_or_else(|| tape.string(&line, at).into_owned().into_bytes())),
-        Kind::Array if tape.items(at).all(|item| tape.node(item).kind == Kind::String) => {
-            Ok(tape.items(at).map(|item| tape.string(&line, item)).collect::<String>().into_bytes())
-        }
-        _ => Err("the member is not text"),
-    }
-}
-
-/// The value of a valid string whose escapes are the short ones: a body has one every few bytes, so that it pays to take
-/// them byte by byte.
-fn unescaped(raw: &[u8]) -> Option<Vec<u8>> {
-    let mut value = vec![0; raw.len()];
-    let mut length = 0;
-    let mut bytes = raw.iter();
-    for (slot, byte) in value.iter_mut().zip(std::iter::from_fn(|| {
-        let byte = *bytes.next()?;
-        Some(if byte == b'\\' {
-            match bytes.next() {
-                Some(b'n') => b'\n',
-                Some(byte @ (b'"' | b'\\' | b'/')) => *byte,
-                Some(b't') => b'\t',
-                Some(b'r') => b'\r',
-                _ => UNKNOWN,
-            }
-        } else {
-            byte
-        })
-    })) {
-        if byte == UNKNOWN {
-            return None;
-        }
-        *slot = byte;
-        length += 1;
-    }
-    value.truncate(length);
-    Some(value)
-}
-
-/// No byte of a valid text.
-const UNKNOWN: u8 = 0xff;
 
 fn threads_of(threads: &Given<'_>) -> PyResult<usize> {
     let threads = match &threads.0 {

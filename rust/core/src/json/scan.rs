@@ -14,7 +14,7 @@ pub(crate) fn has<const N: usize>(bytes: &[u8], at: usize, word: &[u8; N]) -> bo
 }
 
 #[inline(always)]
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|eight| u64::from_le_bytes(*eight))
 }
 
@@ -37,7 +37,7 @@ const HIGHS: u64 = ONES << 7;
 
 /// The high bit of the first byte that is a quote, a backslash or a control character; bits above it mean nothing.
 #[inline(always)]
-fn stops(word: u64) -> u64 {
+pub(crate) fn stops(word: u64) -> u64 {
     // With bit 1 flipped the quote (0x22) is 0x20, the space 0x22, and the controls are still below 0x20.
     let quote = word ^ (ONES * 2);
     let slash = word ^ (ONES * b'\\' as u64);
@@ -69,7 +69,7 @@ fn skip_blocks(bytes: &[u8], mut at: usize) -> (usize, u8) {
 
 /// The offset of the first quote, backslash or control character, or of the end.
 #[inline(always)]
-pub(super) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
+pub(crate) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
     let long = at + 8 * WORDS;
     while let Some(word) = word(bytes, at) {
         let stops = stops(word);

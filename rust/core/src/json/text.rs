@@ -38,7 +38,7 @@ pub fn unescape<'a>(raw: &'a str, mut on: impl FnMut(Piece<'a>)) {
 }
 
 /// The escape whose backslash is at `at`, and its length. What is no escape reads as U+FFFD.
-fn escape(bytes: &[u8], at: usize) -> (Piece<'static>, usize) {
+pub(crate) fn escape(bytes: &[u8], at: usize) -> (Piece<'static>, usize) {
     let char = match bytes.get(at + 1) {
         Some(b'n') => '\n',
         Some(b'"') => '"',
