@@ -194,3 +194,78 @@ def test_a_terminal_sees_progress(environment: dict[str, str], tmp_path: Path) -
         assert output.count(b"\n") == 1100
         assert b" bodies" in shown.split(b"deltafold: ")[0]
         assert b"deltafold: 1,100 bodies, 1,100 without error" in shown
+
+
+def test_a_log_of_any_name(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    log = records(body("a"), body("b"))
+    (tmp_path / "requests.log").write_bytes(b"\xef\xbb\xbf" + log.replace(b"\n", b"\r\n"))
+    (tmp_path / "one.sse").write_bytes(body("c"))
+    done = run("merge", "-q", "--field", "a.b", "requests.log", "one.sse", "/dev/stdin", stdin=log[:-1])
+    assert (done.returncode, texts(done.stdout), done.stderr) == (0, ["a", "b", "c", "a", "b"], b"")
+
+
+def test_a_log_without_field_is_told_of_it(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "log.jsonl").write_bytes(records(body("a")))
+    assert b"--field tells where their bodies are" in run("merge", "log.jsonl").stderr
+
+
+@posix
+def test_its_own_output_is_not_read(environment: dict[str, str], tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "a.sse").write_bytes(body("a"))
+    command = [sys.executable, "-m", "deltafold", "merge", "."]
+    with (tmp_path / "all.jsonl").open("wb") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, env=environment, cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"all.jsonl: cannot be read: it is what is written to\n" in done.stderr
+    assert texts((tmp_path / "all.jsonl").read_bytes()) == ["a"]
+
+
+@posix
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "a.sse").write_bytes(body("a"))
+    (tmp_path / "closed").mkdir(mode=0)
+    done = run("merge", ".")
+    assert (done.returncode, texts(done.stdout)) == (2, ["a"])
+    assert b"closed: cannot be read: Permission denied\n" in done.stderr
+
+
+def test_a_folder_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def walk(folder: str, onerror: Any) -> Any:
+        onerror(PermissionError(13, "Permission denied", folder))
+        yield folder, [], ["a.sse"]
+
+    monkeypatch.setattr(_sources.os, "walk", walk)
+    problem, source = _sources.sources([str(tmp_path)])
+    assert problem == _sources.Problem(str(tmp_path), "Permission denied")
+    assert isinstance(source, _sources.Source)
+
+
+def test_as_many_threads_as_anybody_likes(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "log.jsonl").write_bytes(records(body("a"), body("b")))
+    done = run("merge", "-q", "-j", "999999999", "--field", "a.b", "log.jsonl")
+    assert (done.returncode, texts(done.stdout)) == (0, ["a", "b"])
+
+
+def test_a_bad_record_in_the_middle_of_blocks(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    wanted: list[Any] = [f"{at} {'x' * 3000}" for at in range(2000)]
+    log = records(*map(body, wanted)).splitlines(keepends=True)
+    log[1000] = b'{"a":{"b":"data: {"}\n'
+    wanted[1000] = None
+    (tmp_path / "log.jsonl").write_bytes(b"".join(log))
+    for options in ([], ["--on-error", "skip"], ["--on-error", "fail"]):
+        done = run("merge", "--field", "a.b", "-j", "2", *options, "log.jsonl")
+        rest = {"": wanted, "skip": wanted[:1000] + wanted[1001:], "fail": wanted[:1000]}[(options or [""])[-1]]
+        assert (done.returncode, texts(done.stdout)) == (2, rest)
+        assert b"log.jsonl:1001: the line is not JSON\n" in done.stderr
+    assert b"deltafold: 1,001 bodies, 1,000 without error" in done.stderr
+
+
+def test_what_cannot_be_seen_is_escaped(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    text = "a\x7f\u202e\u200b\U000e0041漢"
+    (tmp_path / "log.jsonl").write_bytes(json.dumps({"a": body(text).decode()}, ensure_ascii=False).encode() + b"\n")
+    (tmp_path / "one.sse").write_bytes(body(text))
+    for arguments in (["--field", "a", "log.jsonl"], ["one.sse"]):
+        done = run("merge", *arguments)
+        assert texts(done.stdout) == [text]
+        assert '"a\\u007f\\u202e\\u200b\\udb40\\udc41漢"' in done.stdout.decode()

@@ -242,7 +242,7 @@ def test_bench(run: Run, tmp_path: Path) -> None:  # noqa: F811
     )
     assert done.returncode == 0
     said = done.stdout.decode().splitlines()
-    assert said[0] == "1 streams, 27 events, 8,534 bytes"  # 26 chunks and [DONE]
+    assert said[0] == "1 stream, 27 events, 8,534 bytes"  # 26 chunks and [DONE]
     assert said[1].split() == ["µs", "a", "chunk", "MB/s", "grew", "by,", "MB", "times", "the", "first"]
     names = [line.split("  ")[0] for line in said[2:]]
     assert "deltafold pure" in names
@@ -314,3 +314,69 @@ def test_merge_loads_no_library_that_it_does_not_use(environment: dict[str, str]
     )
     done = subprocess.run([sys.executable, "-c", code], input=b"", capture_output=True, env=environment)
     assert done.stdout.splitlines()[-1] == b"[]"
+
+
+def test_inspect_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts of all texts are taken as often for many events as for few."""
+    from deltafold import ChatCompletionAccumulator
+    from deltafold.cli import _report
+
+    asked: list[str] = []
+
+    class Counting:
+        def __init__(self) -> None:
+            self._real = ChatCompletionAccumulator()
+
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            return getattr(self._real, name)
+
+    monkeypatch.setattr(_report, "ChatCompletionAccumulator", Counting)
+    for many in (3, 300):
+        asked.clear()
+        found = _report.report(sse(*[chunk({"content": "ab", "reasoning": "c"})] * many, "[DONE]"), False)
+        assert [event["characters"] for event in found["events"]] == [{"content": 2, "reasoning": 1}] * many + [{}]
+        assert asked.count("counts") <= 5
+        assert asked.count("result") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["mrege"], "did you mean merge?"),
+        (["merge", "--on-eror", "keep"], "did you mean --on-error?"),
+        (["split", "--delya=1"], "did you mean --delay?"),
+        (["completion", "bsh"], "did you mean bash?"),
+    ],
+)
+def test_a_word_that_is_nearly_right(run: Run, arguments: list[str], hint: str) -> None:  # noqa: F811
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().rstrip().endswith(hint)
+    assert f"usage: deltafold {arguments[0] if arguments[1:] else '['}".encode() in done.stderr
+
+
+def test_no_word_at_all_gets_the_help(run: Run) -> None:  # noqa: F811
+    done = run()
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"print the merged chat.completion" in done.stderr
+
+
+def test_what_is_read_is_not_written_over(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "a.sse").write_bytes(BODY)
+    for arguments in (["inspect", "--html", "a.sse", "./a.sse"], ["bench", "--svg", "a.sse", "a.sse"]):
+        done = run(*arguments)
+        assert (done.returncode, done.stderr) == (2, b"a.sse: cannot be written: it is what is read\n")
+    assert (tmp_path / "a.sse").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("options", [["--rounds", "0"], ["--rounds", "-1"], ["--only", "nobody"]])
+def test_bench_with_wrong_options(run: Run, options: list[str]) -> None:  # noqa: F811
+    done = run("bench", *options)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_verify_takes_folders(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "a.sse").write_bytes(sse("[DONE]"))
+    done = run("verify", ".")
+    assert (done.returncode, b"a.sse: the same" in done.stdout) == (0, True)

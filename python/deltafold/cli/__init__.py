@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 from .. import BACKEND
 from .._errors import escape
-from . import _terminal
+from . import _help, _terminal
 
 __all__ = ["main"]
 
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 CLOSED_PIPE = 141  # 128 + SIGPIPE
 FAULT = 70  # EX_SOFTWARE
+WRONG = 2  # as argparse ends
 COMMANDS = ("merge", "inspect", "verify", "split", "bench", "completion")
 
 
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and gives its exit status; ``arguments`` are those after the program's name."""
     try:
         arguments = sys.argv[1:] if arguments is None else arguments
-        parsed = _parser(arguments[:1]).parse_args(arguments)
+        parsed = _parsed(arguments)
         status: int = parsed.run(parsed)
         _terminal.flush()
     except KeyboardInterrupt:
@@ -45,9 +46,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    parser, commands = _parser(arguments[:1])
+    if not arguments:
+        parser.print_help(sys.stderr)
+        parser.exit(WRONG)
+    parsed, others = parser.parse_known_args(arguments)
+    if others:  # of a command: it has the usage to be shown
+        commands.choices[parsed.command].error(f"unrecognized arguments: {' '.join(others)}")
+    return parsed
+
+
+def _parser(
+    first: Sequence[str],
+) -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[_help.Parser]]:
     """The parser of all commands, or of the one that the first word names: the others need not be loaded."""
-    parser = argparse.ArgumentParser(
+    parser = _help.Parser(
         prog="deltafold",
         description="Merges recorded Chat Completions streams, and tells what is in them.",
         epilog="Each command has its own help: deltafold COMMAND --help. "
@@ -55,10 +69,10 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="tell version, backend and build, and exit")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_help.Parser)
     for name in first if first[:1] != ["completion"] and {*first} & {*COMMANDS} else COMMANDS:
         importlib.import_module(f"._{name}", __name__).add(commands)
-    return parser
+    return parser, commands
 
 
 class _Version(argparse.Action):

@@ -17,7 +17,7 @@ from .._errors import escape
 from . import _draw, _events, _help, _terminal
 from ._contestants import Run, expert_orjson, litellm_builder, openai_python
 from ._merge import UNUSABLE
-from ._sources import Problem, sources
+from ._sources import Problem, is_same, sources
 
 __all__ = ["add"]
 
@@ -68,11 +68,11 @@ CONTESTANTS: dict[str, Callable[[], Run]] = {
 }
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: argparse._SubParsersAction[_help.Parser]) -> None:
     """Adds the subcommand to the parser."""
     parser = _help.command(commands, "bench", "measure deltafold and others on your streams", DESCRIPTION, EPILOG)
     parser.add_argument("files", nargs="*", metavar="FILE", help="a recorded body, a folder or a pattern")
-    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="turns of each (default 7)")
+    parser.add_argument("--rounds", type=_rounds, default=7, metavar="N", help="turns of each (default 7)")
     parser.add_argument(
         "--only", default="", metavar="WORDS", help="only those with one of these words, with commas between"
     )
@@ -81,10 +81,23 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.set_defaults(run=run)
 
 
+def _rounds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text[:9])):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of turns")
+    return int(text[:9])
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Measures and gives the exit status."""
+    words = arguments.only.split(",")
+    if not any(word in name for word in words for name in CONTESTANTS):
+        _terminal.say(f"deltafold bench: none of {', '.join(CONTESTANTS)} has {escape(arguments.only)} in its name")
+        return UNUSABLE
     bodies = []
     for source in sources(arguments.files):
+        if arguments.svg and not isinstance(source, Problem) and is_same(arguments.svg, source.path):
+            _terminal.say(f"{escape(arguments.svg)}: cannot be written: it is what is read")
+            return UNUSABLE
         try:
             if isinstance(source, Problem):
                 raise OSError(source.reason)
@@ -96,7 +109,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.memory_of:
         _terminal.write(json.dumps(_growth(CONTESTANTS[arguments.memory_of](), streams)).encode())
         return 0
-    words = arguments.only.split(",")
     runs, failed = {}, {}
     for name, make in CONTESTANTS.items():
         if any(word in name for word in words):
@@ -119,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         memory = "-" if grown is None else f"{grown / 1e6:.1f}"
         rate, ratio = size / seconds / 1e6, seconds / next(iter(least.values()))
         rows.append([name, f"{seconds / chunks * 1e6:.2f}", f"{rate:,.0f}", memory, f"{ratio:.1f}"])
-    title = f"{len(streams)} streams, {chunks:,} events, {size:,} bytes"
+    title = f"{len(streams)} stream{'s' * (len(streams) != 1)}, {chunks:,} events, {size:,} bytes"
     _draw.print_table(title, ["", "µs a chunk", "MB/s", "grew by, MB", "times the first"], rows)
     for name, reason in failed.items():
         _terminal.write(f"{name}: {reason}\n".encode())

@@ -22,14 +22,14 @@ for this shell:
 Option = tuple[list[str], str, list[str], bool, bool]  # names, help, choices, takes a value, takes a file
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: argparse._SubParsersAction[_help.Parser]) -> None:
     """Adds the subcommand to the parser."""
     parser = _help.command(commands, "completion", "print a completion script for a shell", DESCRIPTION, EPILOG)
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
     parser.set_defaults(run=lambda arguments: run(arguments.shell, commands))
 
 
-def run(shell: str, commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> int:
+def run(shell: str, commands: argparse._SubParsersAction[_help.Parser]) -> int:
     """Prints the script."""
     abouts = {action.dest: action.help or "" for action in commands._choices_actions}
     options = {name: _options(parser) for name, parser in commands.choices.items()}

@@ -21,7 +21,10 @@ COLOURS = {
 
 
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on standard output: rich's for a person who has it, plain columns elsewhere."""
+    """A table on standard output: rich's for a person who has it, plain columns elsewhere. Without a name for the first of
+    two columns it is a list of facts, whose values may be long.
+    """
+    facts = len(head) == 2 and not head[0]
     if _terminal.is_terminal(sys.stdout):
         try:
             from rich.console import Console
@@ -30,19 +33,22 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
         except ModuleNotFoundError:
             pass
         else:
-            table = Table(title=title or None, title_justify="left")
+            table = Table(title=title or None, title_justify="left", show_header=not facts)
             for at, name in enumerate(head):
-                table.add_column(name, justify="right" if at else "left")
+                table.add_column(name, justify="right" if at and not facts else "left")
             for row in rows:
                 table.add_row(*map(Text, row))
             Console(file=sys.stdout).print(table)
             return
     if title:
         _terminal.write(f"{title}\n".encode())
-    lines = [list(head), *[list(row) for row in rows]]
+    lines = [list(row) for row in (rows if facts else [head, *rows])]
     widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
     for line in lines:
-        cells = [cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(line, widths))]
+        cells = [
+            cell.rjust(width) if at and not facts else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths))
+        ]
         _terminal.write(("  ".join(cells).rstrip() + "\n").encode())
 
 

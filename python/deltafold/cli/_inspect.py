@@ -11,7 +11,7 @@ from .._errors import escape
 from . import _draw, _help, _terminal
 from ._merge import STATUS, UNUSABLE
 from ._report import report
-from ._sources import Source
+from ._sources import Source, is_same
 
 __all__ = ["add"]
 
@@ -40,7 +40,7 @@ th{background:#f6f8fa}pre{background:#f6f8fa;padding:.6rem;white-space:pre-wrap;
 """
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: argparse._SubParsersAction[_help.Parser]) -> None:
     """Adds the subcommand to the parser."""
     parser = _help.command(commands, "inspect", "tell what is in a recorded stream", DESCRIPTION, EPILOG)
     parser.add_argument(
@@ -58,6 +58,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Inspects the file and gives the exit status."""
     source = Source(arguments.file)
+    if arguments.html and is_same(arguments.html, source.path):
+        _terminal.say(f"{escape(arguments.html)}: cannot be written: it is what is read")
+        return UNUSABLE
     try:
         data = b"".join(source.pieces())
     except OSError as failure:

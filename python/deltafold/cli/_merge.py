@@ -16,11 +16,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import BACKEND, ChatCompletionAccumulator, DeltafoldError, Diagnostic
+from .. import BACKEND, ChatCompletionAccumulator, DeltafoldError, Diagnostic, NotSse
 from .._backend import _merge_lines, _merge_records
 from . import _help, _terminal
 from ._progress import Progress
-from ._sources import Problem, Source, sources
+from ._sources import LINES, Problem, Source, sources
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -43,10 +43,9 @@ server would have returned without streaming, and prints each as one line of JSO
 input. A stream with an error gives what it brought until then. What was odd goes to standard error; of
 more than one body there is a summary at the end.
 
-A FILE is one body. With --field, each line of a file that ends in .jsonl or .ndjson, and of standard
-input, is a record of JSON which has a body in it, of 256 MiB at most. A folder stands for all .sse, .jsonl
-and .ndjson files in it and below, by name; patterns with *, ? and ** are understood also where the shell
-leaves them.
+A FILE is one body. With --field, each line of it is a record of JSON which has a body in it, of 256 MiB at
+most, unless its name ends in .sse. A folder stands for all .sse, .jsonl and .ndjson files in it and below,
+by name; patterns with *, ? and ** are understood also where the shell leaves them.
 gzip and zstd data is unpacked, whatever its name (zstd before Python 3.14: pip install 'deltafold[cli]').
 """
 
@@ -71,7 +70,7 @@ examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: argparse._SubParsersAction[_help.Parser]) -> None:
     """Adds the subcommand to the parser."""
     parser = _help.command(
         commands, "merge", "print the merged chat.completion of recorded streams", DESCRIPTION, EPILOG
@@ -122,7 +121,7 @@ def _path(text: str) -> list[str]:
 
 
 def _count(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,4}", text):
+    if not re.fullmatch("[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of threads")
     return int(text)
 
@@ -328,10 +327,13 @@ class _Run:
                 self._say("odd", f"{name}: {note.kind}: {note.count}{where}")
         if error is None:
             return
+        hint = ""
+        if isinstance(error, NotSse) and name.lower().endswith(LINES):
+            hint = "; if its lines are records: --field tells where their bodies are"
         kind = error.kind if isinstance(error, DeltafoldError) else "no-body"
         self.errors[kind] += 1
         if not self.arguments.quiet:
-            self._say("error", f"{name}: {error}")
+            self._say("error", f"{name}: {error}{hint}")
         self._worse(STATUS.get(kind, UNUSABLE))
 
     def _print(self, lines: bytes, unseen: str | None = "") -> None:

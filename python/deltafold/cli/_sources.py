@@ -13,13 +13,15 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple, cast
 
 from .._errors import escape
+from . import _terminal
 
-__all__ = ["LINES", "PIECE", "Problem", "Source", "sources"]
+__all__ = ["LINES", "PIECE", "Problem", "Source", "is_same", "sources"]
 
 PIECE = 64 * 1024  # bytes of one read
 LONGEST = 256 * 1024 * 1024  # bytes of a record; packed data may unpack to anything
+BODY = ".sse"
 LINES = (".jsonl", ".ndjson")
-FOUND = (".sse", *LINES)  # what is taken of a folder
+FOUND = (BODY, *LINES)  # what is taken of a folder
 PACKED = (".gz", ".zst")
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 BOM = b"\xef\xbb\xbf"
@@ -36,6 +38,7 @@ class Source:
     """One file or standard input; ``position`` is how much of it was read, before it is unpacked."""
 
     def __init__(self, path: str) -> None:
+        path = "-" if path in ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0") else path
         self.path = path
         self.name = "standard input" if path == "-" else escape(path)
         self.live = path == "-"
@@ -43,8 +46,8 @@ class Source:
 
     @property
     def of_lines(self) -> bool:
-        """Its name says, or may as well mean, that each line is a record."""
-        return self.live or bare(self.path).endswith(LINES)
+        """Each line may be a record: its name does not say that it is a body."""
+        return not bare(self.path).endswith(BODY)
 
     @property
     def size(self) -> int:
@@ -127,9 +130,15 @@ class Source:
 
     def _opened(self) -> IO[bytes]:
         if not self.live:
-            return cast("IO[bytes]", open(self.path, "rb", buffering=0))
+            file = cast("IO[bytes]", open(self.path, "rb", buffering=0))  # noqa: SIM115  the caller closes it
+            if _terminal.is_output(file):
+                file.close()
+                raise OSError("it is what is written to")
+            return file
         if sys.stdin is None:
             raise OSError("standard input is closed")
+        if _terminal.is_terminal(sys.stdin):
+            _terminal.say("deltafold: reading from the terminal; Ctrl-D ends it")
         return cast("IO[bytes]", open(sys.stdin.fileno(), "rb", buffering=0, closefd=False))
 
 
@@ -168,14 +177,32 @@ def sources(arguments: Sequence[str]) -> Iterator[Source | Problem]:
 
 def _folder(folder: str) -> Iterator[Source | Problem]:
     empty = True
-    for at, folders, files in os.walk(folder):
+    closed: list[OSError] = []
+    for at, folders, files in os.walk(folder, onerror=closed.append):
+        yield from _closed(closed)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if not name.startswith(".") and bare(name).endswith(FOUND):
                 empty = False
                 yield Source(os.path.join(at, name))
+    yield from _closed(closed)
     if empty:
         yield Problem(escape(folder), f"no file in it ends in {', '.join(FOUND)}, or these with .gz or .zst")
+
+
+def _closed(failures: list[OSError]) -> Iterator[Problem]:
+    """The folders that could not be read."""
+    while failures:
+        failure = failures.pop(0)
+        yield Problem(escape(str(failure.filename)), failure.strerror or str(failure))
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two paths are of one file."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
 
 
 def bare(path: str) -> str:

@@ -30,7 +30,7 @@ examples:
 """
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: argparse._SubParsersAction[_help.Parser]) -> None:
     """Adds the subcommand to the parser."""
     parser = _help.command(commands, "split", "replay a stream in pieces, with pauses", DESCRIPTION, EPILOG)
     parser.add_argument(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import sys
-from typing import TextIO
+from typing import IO, TextIO
 
 __all__ = [
     "UNWRITABLE",
@@ -14,6 +15,7 @@ __all__ = [
     "Unwritable",
     "abandon",
     "flush",
+    "is_output",
     "is_terminal",
     "say",
     "visible",
@@ -61,6 +63,17 @@ def abandon() -> None:
     """Gives up on standard output, so that the interpreter does not complain at its end."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def is_output(file: IO[bytes]) -> bool:
+    """Whether a file is the one that standard output is written to: what is read of it would never end."""
+    if sys.stdout is None:
+        return False
+    try:
+        written, read = os.fstat(sys.stdout.fileno()), os.fstat(file.fileno())
+    except (OSError, ValueError):  # no real file, as within a test
+        return False
+    return stat.S_ISREG(read.st_mode) and os.path.samestat(written, read)
 
 
 def say(line: str) -> None:

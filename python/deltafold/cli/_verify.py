@@ -12,7 +12,7 @@ from .._errors import escape
 from . import _help, _terminal
 from ._merge import UNUSABLE
 from ._progress import Progress
-from ._sources import Source
+from ._sources import Problem, sources
 
 __all__ = ["add"]
 
@@ -42,10 +42,12 @@ example:
 """
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add(commands: argparse._SubParsersAction[_help.Parser]) -> None:
     """Adds the subcommand to the parser."""
     parser = _help.command(commands, "verify", "compare both implementations and every cut", DESCRIPTION, EPILOG)
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a recorded body; - is standard input")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="a recorded body, a folder or a pattern; - is standard input"
+    )
     parser.add_argument("--all", action="store_true", help="really every cut, however long that takes")
     parser.set_defaults(run=run)
 
@@ -62,9 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
         except ModuleNotFoundError:
             _terminal.say("deltafold: this installation has no extension: only the pure implementation is verified")
     status = 0
-    for path in arguments.files:
-        source = Source(path)
+    for source in sources(arguments.files):
         try:
+            if isinstance(source, Problem):
+                raise OSError(source.reason)
             data = b"".join(source.pieces())
         except OSError as failure:
             _terminal.say(f"{source.name}: cannot be read: {failure.strerror or failure}")

@@ -164,7 +164,7 @@ pub fn _merge_records<'py>(
     head: &Bound<'py, PyBytes>,
     block: &Bound<'py, PyBytes>,
     path: Vec<String>,
-) -> PyResult<(usize, usize, usize, Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+) -> PyResult<Merge<'py>> {
     let (head, block) = (head.as_bytes(), block.as_bytes());
     let Room { mut reader, mut output } = ROOM.take();
     let (lines, records, size, noted) = py.detach(|| {
@@ -224,6 +224,9 @@ pub fn _merge_records<'py>(
     }
     Ok((lines, records, size, text, list))
 }
+
+/// Lines, records, their bytes, the output, what is to be said.
+type Merge<'py> = (usize, usize, usize, Bound<'py, PyBytes>, Bound<'py, PyList>);
 
 /// What a thread of the command line uses again for the next block: fresh memory costs as much as a part of the merge.
 #[derive(Default)]
