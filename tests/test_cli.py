@@ -263,12 +263,13 @@ def test_a_fault_of_its_own_is_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from deltafold import cli
+    from deltafold.cli import _merge
 
     def fail(_: object) -> int:
         raise LookupError("lost\x1b")
 
-    monkeypatch.setattr(cli._merge, "run", fail)
-    monkeypatch.setattr(cli._merge, "_Run", fail)
+    monkeypatch.setattr(_merge, "run", fail)
+    monkeypatch.setattr(_merge, "_Run", fail)
     monkeypatch.delenv("DELTAFOLD_TRACEBACK", raising=False)
     assert cli.main(["merge", "a.sse"]) == 70
     said = capsys.readouterr().err

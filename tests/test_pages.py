@@ -154,7 +154,7 @@ def test_a_command_of_the_documentation(page: str, command: str) -> None:
     name, *words = shlex.split(command.partition(" > ")[0], comments=True)
     files = [word for word in words if "/" in word and not word.startswith("http")]
     if Path(name).name == "deltafold" and not all((ROOT / file).exists() for file in files):
-        cli._parser().parse_args(words)
+        cli._parsed(words)
     elif Path(name).name == "deltafold":
         assert ran([sys.executable, "-m", "deltafold", *words]) == STATUSES.get(words[-1], 0)
     elif name == "make":
