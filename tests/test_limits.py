@@ -126,6 +126,17 @@ def test_remembered_indexes_are_bounded(backend: Backend) -> None:
     assert [(c[0], c[3]) for c in outcome.calls[0]] == [("a", "01234"), ("b", "xy")]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_the_last_index_that_is_remembered(backend: Backend, known: bool) -> None:
+    again = {"id": "a"} if known else {}  # by its id, and as the newest call
+    deltas = [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "0"}}]
+    deltas += [{"index": i, **again, "function": {"arguments": str(i)}} for i in (1, 2)]
+    deltas += [{"index": 3, "id": "b", "function": {"name": "g", "arguments": "x"}}]
+    deltas += [{"index": i, "function": {"arguments": str(i)}} for i in (0, 1, 2, 3)]
+    outcome = merged(backend, *(chunk({"tool_calls": [d]}) for d in deltas), *END, limits={"max_tool_calls": 2})
+    assert [(c[0], c[3]) for c in outcome.calls[0]] == [("a", "01201"), ("b", "x23")]
+
+
 # Retained bytes
 
 

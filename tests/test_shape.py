@@ -136,8 +136,17 @@ def test_reasoning_then_text(backend: Any) -> None:
 
 def test_a_model_that_changes_and_comes_back(backend: Any) -> None:
     other = text("d").replace(b"m-1", b"m-2")
-    assert merged(backend, LEARNED + other + text("e") + DONE).model == "m-1"
+    assert merged(backend, LEARNED + other + text("e")).model == "m-1"
     assert merged(backend, LEARNED + other * 3).model == "m-2"
+
+
+@pytest.mark.parametrize("name", ["model", "system_fingerprint", "service_tier"])
+@pytest.mark.parametrize("count", [7, 8])
+def test_a_name_that_changes_to_and_fro(backend: Any, name: str, count: int) -> None:
+    values = [("p", "q")[n % 2] for n in range(count)]
+    data = b"".join(text("a").replace(b'"model":"m-1"', f'"{name}":"{value}"'.encode()) for value in values)
+    acc = merged(backend, data)
+    assert (acc.text(), acc.result()[name]) == ("a" * count, values[-1])
 
 
 @pytest.mark.parametrize(
@@ -209,6 +218,33 @@ def test_a_call_opened_since(backend: Any) -> None:
     second = first.replace(b"c1", b"c2")
     acc = merged(backend, first + tool("1") + tool("2") + tool("3") + second + tool("4") + tool("5") + DONE)
     assert [(c.id, c.arguments) for c in acc.tool_calls()] == [("c1", "123"), ("c2", "45")]
+
+
+def opening(index: int, id: str) -> bytes:
+    return chunk(
+        f'"tool_calls":[{{"index":{index},"id":"{id}","type":"function","function":{{"name":"f","arguments":""}}}}]'
+    )
+
+
+@pytest.mark.parametrize("more", ["", '"id":null,', '"id":"",', '"type":"function",', '"type":null,'])
+def test_two_calls_by_turns(backend: Any, more: str) -> None:
+    data = b"".join(
+        tool(f"{n}", more) + tool(f"<{n}>", more).replace(b'calls":[{"index":0', b'calls":[{"index":7')
+        for n in range(6)
+    )
+    acc = merged(backend, opening(0, "c1") + opening(7, "c2") + data + DONE)
+    assert [(c.id, c.name, c.arguments) for c in acc.tool_calls()] == [
+        ("c1", "f", "012345"),
+        ("c2", "f", "<0><1><2><3><4><5>"),
+    ]
+    assert acc.diagnostics == []
+
+
+@pytest.mark.parametrize("name", ["", '"name":"f",', '"name":"",'])
+def test_a_known_id_counts_before_its_index(backend: Any, name: str) -> None:
+    fragments = [tool(f"{n}", '"id":"c2",').replace(b'"arguments"', name.encode() + b'"arguments"') for n in range(6)]
+    acc = merged(backend, opening(0, "c1") + opening(7, "c2") + b"".join(fragments) + DONE)
+    assert [(c.id, c.name, c.arguments) for c in acc.tool_calls()] == [("c1", "f", ""), ("c2", "f", "012345")]
 
 
 def test_the_limits_hold(backend: Any) -> None:

@@ -514,6 +514,42 @@ def test_arguments_join(backend: Backend, fragments: list[Any], expected: str, p
     assert outcome.counts["tool_arguments"] == len(expected)
 
 
+@pytest.mark.parametrize(
+    ("wire", "expected", "kinds"),
+    [
+        (['"{}"', '"\\u007b\\"a\\":1}"'], '{"a":1}', {"placeholder-arguments": 1}),
+        (['"{}"', '"\\u0020{"'], "{} {", {}),
+        (['"{}"', '{"a": 1}'], '{"a":1}', {"placeholder-arguments": 1, "object-arguments": 1}),
+        (
+            ['"{}"', '{"a": 1}', '"{\\"b\\":2}"', "{}"],
+            '{"a":1}{"b":2}{}',
+            {"placeholder-arguments": 1, "object-arguments": 2},
+        ),
+        (["{}", "{}", '{"a": 1}'], '{"a":1}', {"placeholder-arguments": 2, "object-arguments": 3}),
+        (['"{}"', "[1]", '"{"'], "{}[1]{", {"object-arguments": 1}),
+    ],
+)
+def test_placeholders_as_they_are_spelled(
+    backend: Backend, wire: list[str], expected: str, kinds: dict[str, int]
+) -> None:
+    head, tail = '{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":', "}}]}}]}"
+    chunks = [head + arguments + tail for arguments in wire]
+    outcome = merged(backend, *chunks, *END)
+    assert outcome.calls[0][0][3] == expected
+    assert outcome.kinds == kinds
+    accumulator = backend.ChatCompletionAccumulator()
+    for piece, arguments in zip(chunks, wire):
+        assert accumulator.feed(sse(piece)) == Seen.TOOL_CALL or arguments.strip('"') == "{}"
+
+
+@pytest.mark.parametrize("more", [{}, {"strict": None}, {"strict": ""}, {"strict": {}}])
+def test_arguments_are_told_whatever_stands_beside_them(backend: Backend, more: dict[str, Any]) -> None:
+    accumulator = backend.ChatCompletionAccumulator()
+    accumulator.feed(sse(chunk({"tool_calls": [call(0, "a", "f")]})))
+    fragment = {"index": 0, "function": {"arguments": "1", **more}, **more}
+    assert accumulator.feed(sse(chunk({"tool_calls": [fragment]}))) == Seen.TOOL_CALL
+
+
 def test_input_of_a_custom_tool(backend: Backend) -> None:
     fragments = [
         {"index": 0, "id": "a", "custom": {"name": "sh", "input": "ls"}},
@@ -598,6 +634,16 @@ def test_other_members_of_a_function(backend: Backend) -> None:
     )
 
 
+@pytest.mark.parametrize("order", [["custom", "function"], ["function", "custom"]])
+def test_function_and_custom_tool_in_the_order_they_came(backend: Backend, order: list[str]) -> None:
+    members = {"custom": {"name": "c", "input": "1"}, "function": {"name": "f", "arguments": "2"}}
+    outcome = calls_of(
+        backend, {"index": 0, "id": "a", order[0]: members[order[0]]}, {"index": 0, order[1]: members[order[1]]}
+    )
+    assert same(outcome.message["tool_calls"], [{"id": "a", "type": "function", **members}])
+    assert outcome.calls[0][0][2:] == (("c", "1") if order[0] == "custom" else ("f", "2"))
+
+
 def test_a_call_with_an_id_alone(backend: Backend) -> None:
     assert same(calls_of(backend, call(0, "a")).message["tool_calls"], [{"id": "a", "type": "function"}])
 
@@ -660,6 +706,31 @@ def test_nothing_of_a_call_past_the_limit_is_retained(backend: Backend) -> None:
     assert only.feed(sse(chunk({"tool_calls": [extra]}))) == Seen.ERROR
     assert only.feed(sse(chunk({"tool_calls": [call(1, arguments={"a": 1})]}))) == 0
     assert [d.kind for d in only.diagnostics] == ["unseen-call-index"]  # one index is remembered, and that is 0
+
+
+@pytest.mark.parametrize(
+    ("fragments", "kinds"),
+    [
+        ([call(1, "b", "g"), call(1, "b", "g"), call(1, arguments="1")], {}),
+        ([call(1, "b"), call(1, "c"), call(1, "d")], {"changed-call-id": 2}),
+        ([call(1, "b", "g"), call(1, "c", "h"), call(1, "c", "h")], {"reused-call-index": 1}),
+        ([call(1, name="g", arguments='{"a":1}'), call(1, name="g", arguments="{")], {"reused-call-index": 1}),
+        ([call(1, name="g", arguments="{}"), call(1, name="g", arguments="{")], {}),
+        ([call(1, name="g"), call(1, "b"), call(1, "c")], {"changed-call-id": 1}),
+        ([call(1, "b", "g"), call(2), call(2)], {"unseen-call-index": 2}),
+    ],
+)
+@pytest.mark.parametrize("before", [1, 3])
+def test_calls_past_the_limit_are_followed(
+    backend: Backend, fragments: list[Any], kinds: dict[str, int], before: int
+) -> None:
+    kept = call(id="a", name="f", arguments="1")  # without an index, so that one more can be remembered
+    dropped = [call(id=f"x{n}", name="f") for n in range(before - 1)]
+    outcome = calls_of(backend, kept, *dropped, *fragments, limits={"max_tool_calls": 1})
+    assert short(outcome) == [("a", "f", "1")]
+    assert outcome.kinds == {"missing-call-index": before, **kinds}
+    assert outcome.error is not None
+    assert outcome.error["kind"] == "limit-exceeded"
 
 
 def test_empty_fragments_set_no_flag(backend: Backend) -> None:
