@@ -74,11 +74,16 @@ fn a_stream_half_fed_costs_its_text_and_less_than_4_kib() {
 #[test]
 fn streams_made_to_be_costly_leave_nothing() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let limits = Limits { max_retained_bytes: 10_000, ..Limits::default() };
+    let limits = Limits { max_retained_bytes: 10_000, max_tool_calls: 16, ..Limits::default() };
     let many = |item: fn(usize) -> String| (0..50_000).map(item).collect::<Vec<_>>().join(",");
-    let bombs: [(&str, Vec<u8>); 9] = [
+    let calls = |item: fn(usize) -> String| {
+        event(&format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{}]}}}}]}}"#, many(item)))
+    };
+    let bombs: [(&str, Vec<u8>); 11] = [
         ("members", event(&format!("{{{}}}", many(|i| format!("\"k{i}\":1"))))),
         ("choices", event(&format!(r#"{{"choices":[{}]}}"#, many(|i| format!("{{\"index\":{i}}}"))))),
+        ("calls", calls(|i| format!(r#"{{"id":"{i}"}}"#))),
+        ("calls by index", calls(|i| format!(r#"{{"index":{i},"id":"{i}"}}"#))),
         ("nested", event(&"{\"a\":".repeat(1_000_000))),
         ("open lists", event(&"[".repeat(1_000_000))),
         ("number", event(&format!("{{\"a\":{}}}", "1".repeat(1_000_000)))),
