@@ -15,7 +15,7 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 PYPROJECT = (ROOT / "pyproject.toml").read_text("utf-8")
 # Each may import only what stands before it.
 ORDER = """
-    _errors _types _bodies _objects types _calls _chunks _filtering _pure _rust _backend _merge_chunks _typed
+    _errors _types _typed _bodies _objects types _calls _chunks _filtering _pure _rust _backend _merge_chunks
     _cursors events _events tap unfold openai litellm _otel asgi arrow __init__ cli __main__
 """.split()
 PURE_ORDER = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 import peers
 from conftest import Backend
-from deltafold import ToolCall, result_as
+from deltafold import ToolCall
 from streams import chunk, sse
 
 SCHEMA = {
@@ -137,7 +138,7 @@ def test_absent_peers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert function("{}", "no_parameters").parse(TOOLS) == {}
 
 
-# result_as
+# result(as_type=…)
 
 STREAM = sse(
     {"id": "chatcmpl-t", "created": 1, "model": "m"} | chunk({"content": "hi", "odd": 1}),
@@ -163,10 +164,10 @@ def test_into_pydantic(backend: Backend) -> None:
         usage: Usage
 
     expected = Completion(id="chatcmpl-t", usage=Usage(total_tokens=3))
-    assert result_as(merged(backend), Completion) == expected
-    assert result_as(merged(backend), pydantic.TypeAdapter(Completion)) == expected
+    assert merged(backend).result(Completion) == expected
+    assert merged(backend).result(pydantic.TypeAdapter(Completion)) == expected
     with pytest.raises(pydantic.ValidationError):
-        result_as(backend.ChatCompletionAccumulator(), Completion)
+        backend.ChatCompletionAccumulator().result(Completion)
 
 
 def test_into_msgspec(backend: Backend) -> None:
@@ -174,13 +175,25 @@ def test_into_msgspec(backend: Backend) -> None:
     usage = msgspec.defstruct("Usage", [("total_tokens", int)])
     completion = msgspec.defstruct("Completion", [("id", str), ("usage", usage)])
     expected = completion("chatcmpl-t", usage(3))
-    assert result_as(merged(backend), completion) == expected
-    assert result_as(merged(backend), msgspec.json.Decoder(completion)) == expected
+    assert merged(backend).result(completion) == expected
+    assert merged(backend).result(msgspec.json.Decoder(completion)) == expected
     with pytest.raises(msgspec.ValidationError):
-        result_as(backend.ChatCompletionAccumulator(), completion)
+        backend.ChatCompletionAccumulator().result(completion)
 
 
-@pytest.mark.parametrize("bad", [None, dict, int, "Completion"])
+@pytest.mark.parametrize("bad", [dict, int, bytes, "Completion", 0, object()])
 def test_into_anything_else(backend: Backend, bad: Any) -> None:
     with pytest.raises(TypeError, match="as_type must be"):
-        result_as(merged(backend), bad)
+        merged(backend).result(as_type=bad)
+
+
+def test_without_a_type_it_is_a_dict(backend: Backend) -> None:
+    accumulator = merged(backend)
+    assert accumulator.result(None) == accumulator.result(as_type=None) == accumulator.result()
+    assert type(accumulator.result()) is dict
+    code = (
+        f"import sys, deltafold._{backend.name} as implementation\n"
+        "implementation.ChatCompletionAccumulator().result()\n"
+        "assert 'deltafold._typed' not in sys.modules, 'loaded before it is used'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -8,7 +8,6 @@ from ._errors import BadJson, DeltafoldError, InternalError, LimitExceeded, NotS
 from ._events import aiter_events, iter_events
 from ._merge_chunks import merge_chunks
 from ._otel import OTEL_VERSIONS, otel_attributes
-from ._typed import result_as
 from ._types import Diagnostic, Limits, Seen, ServerSentEvent
 from .tap import Timing, atap, tap
 from .unfold import unfold
@@ -40,7 +39,6 @@ __all__ = [
     "merge_chunks",
     "merge_many",
     "otel_attributes",
-    "result_as",
     "tap",
     "unfold",
 ]

@@ -1,13 +1,15 @@
 # The extension's public names, with the signatures of deltafold._pure.
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NoReturn, final, overload
+from typing import Any, Literal, NoReturn, TypeVar, final, overload
 
 from ._calls import ToolCall
 from ._errors import DeltafoldError
+from ._typed import Adapter, Decoder
 from ._types import Diagnostic, Limits, ServerSentEvent
 
 __all__ = ["ChatCompletionAccumulator", "SSEDecoder", "StreamFilter", "merge", "merge_many"]
 
+T = TypeVar("T")
 Piece = bytes | bytearray | memoryview
 
 @final
@@ -17,7 +19,10 @@ class ChatCompletionAccumulator:
     def feed_chunk(self, chunk: Any) -> int: ...
     def events(self, piece: Piece | None = None) -> list[Any]: ...
     def close(self, reason: str = "eof") -> int: ...
-    def result(self) -> dict[str, Any]: ...
+    @overload
+    def result(self, as_type: None = None) -> dict[str, Any]: ...
+    @overload
+    def result(self, as_type: type[T] | Adapter[T] | Decoder[T]) -> T: ...
     def result_json(self) -> bytes: ...
     def raise_for_error(self) -> None: ...
     @property

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from ._backend import ChatCompletionAccumulator
+T_co = TypeVar("T_co", covariant=True)
 
 
-def result_as(accumulator: ChatCompletionAccumulator, as_type: Any) -> Any:
-    """``result_json()`` decoded into a pydantic model or a msgspec struct.
+class Adapter(Protocol[T_co]):
+    """A ``pydantic.TypeAdapter``."""
 
-    Args:
-        as_type: a ``pydantic.BaseModel`` or ``msgspec.Struct`` class; or a ready ``pydantic.TypeAdapter`` or
-            ``msgspec.json.Decoder``, which may stand for any type that these know.
+    def validate_json(self, data: bytes, /) -> T_co: ...
 
-    Raises:
-        TypeError: ``as_type`` is none of these.
-        ValueError: pydantic's or msgspec's own ``ValidationError``: the result does not fit the type.
-    """
-    for decoder in ("model_validate_json", "validate_json", "decode"):
-        decode = getattr(as_type, decoder, None)
-        if callable(decode):
-            return decode(accumulator.result_json())
-    if isinstance(as_type, type) and hasattr(as_type, "__struct_fields__"):
+
+class Decoder(Protocol[T_co]):
+    """A ``msgspec.json.Decoder``."""
+
+    def decode(self, buf: bytes, /) -> T_co: ...
+
+
+def decoded(result_json: bytes, as_type: Any) -> Any:
+    """What ``ChatCompletionAccumulator.result`` gives for a type."""
+    if not isinstance(as_type, type):
+        for name in ("validate_json", "decode"):
+            decode = getattr(as_type, name, None)
+            if callable(decode):
+                return decode(result_json)
+    elif callable(decode := getattr(as_type, "model_validate_json", None)):
+        return decode(result_json)
+    elif hasattr(as_type, "__struct_fields__"):
         from msgspec import json
 
-        return json.decode(accumulator.result_json(), type=as_type)
+        return json.decode(result_json, type=as_type)
     raise TypeError(f"as_type must be a pydantic model, a msgspec struct or a decoder of theirs, not {as_type!r}")

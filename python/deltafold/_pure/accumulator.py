@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from importlib import import_module
-from typing import Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final, overload
 
 from .._calls import ToolCall
 from .._chunks import chunk_text
@@ -16,8 +16,12 @@ from .stream import Stream
 from .text import Text
 from .usage import choose
 
+if TYPE_CHECKING:
+    from .._typed import Adapter, Decoder
+
 __all__ = ["ChatCompletionAccumulator", "merge"]
 
+T = TypeVar("T")
 Piece = bytes | bytearray | memoryview
 USUAL = Limits()  # one object for all streams without limits of their own
 
@@ -100,9 +104,26 @@ class ChatCompletionAccumulator:
         self._close_reason = reason
         return self._stream.close()
 
-    def result(self) -> dict[str, Any]:
-        """The merged ``chat.completion`` so far, a fresh dict at any moment."""
-        return self._stream.completion.build()
+    @overload
+    def result(self, as_type: None = None) -> dict[str, Any]: ...
+    @overload
+    def result(self, as_type: type[T] | Adapter[T] | Decoder[T]) -> T: ...
+    def result(self, as_type: Any = None) -> Any:
+        """The merged ``chat.completion`` so far, at any moment: a fresh dict, or what ``as_type`` makes of ``result_json()``.
+
+        Args:
+            as_type: a ``pydantic.BaseModel`` or ``msgspec.Struct`` class; or a ready ``pydantic.TypeAdapter`` or
+                ``msgspec.json.Decoder``, which may stand for any type that these know.
+
+        Raises:
+            TypeError: ``as_type`` is none of these.
+            ValueError: pydantic's or msgspec's own ``ValidationError``: the result does not fit the type.
+        """
+        if as_type is None:
+            return self._stream.completion.build()
+        from .._typed import decoded
+
+        return decoded(self.result_json(), as_type)
 
     def result_json(self) -> bytes:
         """``result()`` as one line of UTF-8 JSON without a final LF; NaN and infinities are null."""

@@ -101,9 +101,20 @@ impl ChatCompletionAccumulator {
         Ok(state.guarded(Accumulator::close))
     }
 
-    /// The merged ``chat.completion`` so far, a fresh dict at any moment.
-    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.read(py, |core| result(py, core))?
+    /// The merged ``chat.completion`` so far, at any moment: a fresh dict, or what ``as_type`` makes of ``result_json()``.
+    ///
+    /// Args:
+    ///     as_type: a ``pydantic.BaseModel`` or ``msgspec.Struct`` class; or a ready ``pydantic.TypeAdapter`` or
+    ///         ``msgspec.json.Decoder``, which may stand for any type that these know.
+    ///
+    /// Raises:
+    ///     TypeError: ``as_type`` is none of these.
+    ///     ValueError: pydantic's or msgspec's own ``ValidationError``: the result does not fit the type.
+    #[pyo3(signature = (as_type=None))]
+    fn result<'py>(&self, py: Python<'py>, as_type: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let Some(as_type) = as_type else { return self.read(py, |core| result(py, core))? };
+        let decoded = py.import(intern!(py, "deltafold._typed"))?.getattr(intern!(py, "decoded"))?;
+        decoded.call1((self.result_json(py)?, as_type))
     }
 
     /// ``result()`` as one line of UTF-8 JSON without a final LF; NaN and infinities are null.
@@ -115,7 +126,7 @@ impl ChatCompletionAccumulator {
     /// Raises ``error``, if any, with the result so far as its ``partial``.
     fn raise_for_error(&self, py: Python<'_>) -> PyResult<()> {
         let Some(error) = self.error(py)? else { return Ok(()) };
-        error.setattr(intern!(py, "partial"), self.result(py)?)?;
+        error.setattr(intern!(py, "partial"), self.result(py, None)?)?;
         error.call_method1(intern!(py, "with_traceback"), (py.None(),))?;
         Err(PyErr::from_value(error))
     }
