@@ -101,7 +101,9 @@ class ChatCompletionStreamState:
         self._snapshot = None
         events: list[Any] = [ChunkEvent(chunk, self)]
         for position, entry in enumerate(choices or ()):
-            index = entry.index if type(entry.index) is int and entry.index >= 0 else position
+            index = entry.index
+            if type(index) is not int or index < 0:
+                index = position
             choice = self._choices.get(index)
             if choice is None:
                 choice = self._choices[index] = ChoiceState(self, index)
@@ -220,18 +222,22 @@ class ChoiceState:
         delta, touched = entry.delta, None
         if delta is not None:
             content, refusal, fragments = delta.content, delta.refusal, delta.tool_calls
+            if content is not None and type(content) is not str:  # a list of parts, of which only some are text
+                content = self.text("content")[self._written :] or None
             if content is not None:
-                self._content(content, events)
+                self._written += len(content)
+                events.append(ContentDeltaEvent(content, self, self._written))
             if refusal is not None:
                 self._refused = (self._refused or 0) + len(refusal)
                 events.append(RefusalDeltaEvent(refusal, self, self._refused))
             if fragments:
                 touched = self._call_deltas(fragments, events)
-        if entry.finish_reason:
+        reason, logprobs = entry.finish_reason, entry.logprobs
+        if reason:
             self._finished = True
-            self._state.refuse(entry.finish_reason)
-        if entry.logprobs is not None:
-            self._logprob_deltas(entry.logprobs, events)
+            self._state.refuse(reason)
+        if logprobs is not None:
+            self._logprob_deltas(logprobs, events)
         if self._finished:
             self._content_ends(events)
             for call in self._calls:
@@ -260,21 +266,14 @@ class ChoiceState:
     def arguments_so_far(self, name: str, arguments: str) -> Any:
         return self._state.arguments_so_far(name, arguments)
 
-    def _content(self, content: Any, events: list[Any]) -> None:
-        if not isinstance(content, str):  # a server's list of parts, of which only some are text
-            content = self.text("content")[self._written :]
-            if not content:
-                return
-        self._written += len(content)
-        events.append(ContentDeltaEvent(content, self, self._written))
-
     def _call_deltas(self, fragments: list[Any], events: list[Any]) -> list[CallState]:
-        touched = []
+        touched: list[CallState] = []
         for fragment in fragments:
-            call = self._call_of(fragment)
+            function = fragment.function
+            call = self._call_of(fragment, function)
             if call is None:
                 continue
-            given = getattr(fragment.function, "arguments", None)
+            given = getattr(function, "arguments", None)
             text = given if isinstance(given, str) else ""
             call.written += len(text) if given is None or text else len(self.call(call).arguments) - call.written
             events.append(FunctionToolCallArgumentsDeltaEvent(call.name, call.position, self, call, call.written, text))
@@ -282,13 +281,14 @@ class ChoiceState:
                 touched.append(call)
         return touched
 
-    def _call_of(self, fragment: Any) -> CallState | None:
+    def _call_of(self, fragment: Any, function: Any) -> CallState | None:
         """The function call that a fragment went to, by the accumulator's rules; None for a custom tool's."""
-        index = fragment.index if type(fragment.index) is int and fragment.index >= 0 else None
+        index, id = fragment.index, fragment.id
+        if type(index) is not int or index < 0:
+            index = None
         known = None if index is None else self._by_index.get(index)
-        name = getattr(fragment.function, "name", None)
-        if fragment.id or name or not self._calls:
-            known = self._look_up(fragment.id, known)
+        if id or getattr(function, "name", None) or not self._calls:
+            known = self._look_up(id, known)
         elif known is None:
             known = max(self._calls, key=lambda call: call.number)
         if known is not None and index is not None:
