@@ -427,6 +427,21 @@ def test_calls_without_an_index() -> None:
     assert [e["arguments"] for e in told if e["type"].endswith("arguments.done")] == ['{"q":1}', '{"q":2}']
 
 
+def test_a_call_that_is_not_in_a_list() -> None:
+    chunks = [
+        chunk({"tool_calls": fragment(0, '{"q":', id="", name="loose", **CALL)}, **NULLS),
+        chunk({"tool_calls": fragment(0, "1}", id="", name=None, **CALL)}, **NULLS),
+        chunk({}, finish_reason="tool_calls"),
+    ]
+    assert raises(chunks)
+    [held] = final(chunks).choices[0].message.tool_calls
+    assert (held.function.name, held.function.arguments) == ("loose", '{"q":1}')
+    told = events_of(ChatCompletionStreamState(), chunks)
+    deltas = [(e["index"], e["arguments_delta"], e["arguments"]) for e in told if e["type"].endswith("arguments.delta")]
+    assert deltas == [(0, '{"q":', '{"q":'), (0, "1}", '{"q":1}')]
+    assert [e["arguments"] for e in told if e["type"].endswith("arguments.done")] == ['{"q":1}']
+
+
 def test_interleaved_calls_are_done_when_they_are_whole() -> None:
     chunks = [
         calls(fragment(0, "", id="c0", name="look_up", **CALL), fragment(1, "", id="c1", name="look_up", **CALL)),

@@ -363,7 +363,34 @@ def test_two_choices_have_their_own_calls(backend: Backend) -> None:
     assert outcome.calls == {i: [("a", "function", "f", f"{i}{i}")] for i in range(2)}
 
 
-@pytest.mark.parametrize("value", [None, []])
+def test_calls_as_one_object(backend: Backend) -> None:
+    """An early text-generation-inference sends each fragment without the list around it."""
+    fragments = [call(0, "", "f", '{"a"', type="function"), call(0, "", None, ":1}", type="function"), {}, {"id": "a"}]
+    outcome = merged(backend, *(chunk({"tool_calls": fragment}) for fragment in fragments), *END)
+    assert outcome.message["tool_calls"] == [
+        {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+    ]
+    assert outcome.seen & Seen.TOOL_CALL
+    assert outcome.kinds == {"missing-call-index": 1}
+
+
+def test_a_call_as_one_object_beside_lists(backend: Backend) -> None:
+    values = [call(1, "b", "g", {"x": 1.50}), [call(0, "a", "f", "1")], call(1, arguments=""), [call(0, arguments="2")]]
+    outcome = merged(backend, *(chunk({"tool_calls": value}) for value in values), *END)
+    assert short(outcome) == [("a", "f", "12"), ("b", "g", '{"x":1.5}')]
+    assert outcome.kinds == {"object-arguments": 1}
+
+
+def test_a_message_with_one_call_as_an_object(backend: Backend) -> None:
+    body = {
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "tool_calls": call(id="a", name="f", arguments="{}")}}
+        ]
+    }
+    assert short(merged(backend, body, "[DONE]")) == [("a", "f", "{}")]
+
+
+@pytest.mark.parametrize("value", [None, [], {}])
 def test_no_calls(backend: Backend, value: Any) -> None:
     outcome = merged(backend, chunk({"content": "x", "tool_calls": value}), *END)
     assert outcome.message == {"role": "assistant", "content": "x"}
@@ -372,7 +399,7 @@ def test_no_calls(backend: Backend, value: Any) -> None:
     assert short(again) == [("a", "f", "1")]
 
 
-@pytest.mark.parametrize(("value", "ignored"), [("x", 1), (7, 1), ({"index": 0}, 1), ([None], 0), (["x", 7, []], 3)])
+@pytest.mark.parametrize(("value", "ignored"), [("x", 1), (7, 1), ({"index": 0}, 0), ([None], 0), (["x", 7, []], 3)])
 def test_calls_that_are_none(backend: Backend, value: Any, ignored: int) -> None:
     outcome = merged(backend, chunk({"tool_calls": value}), *END)
     assert "tool_calls" not in outcome.message

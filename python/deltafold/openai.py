@@ -21,6 +21,7 @@ from ._types import Limits
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob, ParsedChatCompletion
+    from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 
 __all__ = [
     "ChatCompletionStreamState",
@@ -231,7 +232,7 @@ class ChoiceState:
                 self._refused = (self._refused or 0) + len(refusal)
                 events.append(RefusalDeltaEvent(refusal, self, self._refused))
             if fragments:
-                touched = self._call_deltas(fragments, events)
+                touched = self._call_deltas(fragments if type(fragments) is list else one_call(fragments), events)
         reason, logprobs = entry.finish_reason, entry.logprobs
         if reason:
             self._finished = True
@@ -533,6 +534,13 @@ class LogprobsRefusalDoneEvent:
 
     def __init__(self, refusal: list[ChatCompletionTokenLogprob]) -> None:
         self.refusal = refusal
+
+
+def one_call(fragment: Any) -> list[ChoiceDeltaToolCall]:
+    """The fragment that a server sent in the place of a list of them, as openai-python leaves it."""
+    from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
+
+    return [ChoiceDeltaToolCall.construct(**fragment)] if isinstance(fragment, dict) else []
 
 
 def functions(tools: Iterable[Any]) -> dict[str, Mapping[str, Any]]:

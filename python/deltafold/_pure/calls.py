@@ -233,8 +233,10 @@ class Calls:
 
     def put(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> int:
         """The ``tool_calls`` of one delta; the flag when a call came or grew."""
-        if value is None:
+        if value is None or value == {}:
             return 0
+        if isinstance(value, dict):  # a list of itself
+            return Seen.TOOL_CALL.value if self._merge(value, place, chunk, ledger) else 0
         if not isinstance(value, list):
             ledger.note("ignored-value")
             return 0

@@ -352,8 +352,12 @@ pub(crate) struct Calls {
 impl Calls {
     /// The `tool_calls` of one delta; the flag when a call came or grew.
     pub fn put(&mut self, value: Value<'_>, ledger: &mut Ledger) -> u32 {
-        if value.is_null() {
+        if value.is_null() || value.is_object() && value.is_empty() {
             return 0;
+        }
+        if value.is_object() {
+            // a list of itself
+            return if self.merge(value, ledger) { seen::TOOL_CALL } else { 0 };
         }
         if !value.is_array() {
             ledger.note("ignored-value", 1);
