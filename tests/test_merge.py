@@ -240,6 +240,10 @@ def test_n_1_folds_every_choice(backend: Backend) -> None:
         (["length", "stop", "content_filter"], "content_filter"),
         (["COMPLETE eos\u2028"], "COMPLETE eos\u2028"),
         (["stop", "STOP"], "STOP"),
+        (["null"], None),
+        (["null", "null", "stop"], "stop"),
+        (["null", "length", "null"], "length"),
+        (["NULL"], "NULL"),
     ],
 )
 def test_finish_reason(backend: Backend, reasons: list[Any], expected: str | None) -> None:
@@ -248,6 +252,13 @@ def test_finish_reason(backend: Backend, reasons: list[Any], expected: str | Non
     assert outcome.finish_reasons == {0: expected}
     assert bool(outcome.seen & Seen.FINISH) == (expected is not None)
     assert outcome.diagnostics == []
+
+
+def test_a_stream_whose_only_reason_is_the_text_null_was_cut(backend: Backend) -> None:
+    outcome = merged(backend, chunk({"content": "a"}, finish_reason="null"))
+    assert not outcome.complete
+    assert outcome.error is not None
+    assert outcome.error["kind"] == "truncated"
 
 
 @pytest.mark.parametrize("value", [7, True, {"type": "stop"}, ["stop"]])

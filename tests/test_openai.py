@@ -427,6 +427,14 @@ def test_calls_without_an_index() -> None:
     assert [e["arguments"] for e in told if e["type"].endswith("arguments.done")] == ['{"q":1}', '{"q":2}']
 
 
+def test_the_text_null_is_no_finish_reason() -> None:
+    chunks = [chunk({"content": text}, logprobs=None, finish_reason="null") for text in "ab"]
+    chunks.append(chunk({}, finish_reason="stop"))
+    told = [event["type"] for event in events_of(ChatCompletionStreamState(), chunks) if event["type"] != "chunk"]
+    assert told == ["content.delta", "content.delta", "content.done"]
+    assert final(chunks).choices[0].finish_reason == "stop"
+
+
 def test_a_call_that_is_not_in_a_list() -> None:
     chunks = [
         chunk({"tool_calls": fragment(0, '{"q":', id="", name="loose", **CALL)}, **NULLS),

@@ -177,6 +177,11 @@ def test_padding_is_dropped(backend: Any) -> None:
     assert "obfuscation" not in acc.result()
 
 
+def test_the_text_null_as_a_finish_reason(backend: Any) -> None:
+    acc = merged(backend, LEARNED.replace(b'"finish_reason":null', b'"finish_reason":"null"') + DONE)
+    assert (acc.text(), acc.finish_reasons) == ("abc", {0: "stop"})
+
+
 def test_usage_in_every_chunk(backend: Any) -> None:
     def usage(n: int, total: int) -> str:
         return f',"usage":{{"prompt_tokens":7,"completion_tokens":{n},"total_tokens":{total}}}'

@@ -234,7 +234,7 @@ class ChoiceState:
             if fragments:
                 touched = self._call_deltas(fragments if type(fragments) is list else one_call(fragments), events)
         reason, logprobs = entry.finish_reason, entry.logprobs
-        if reason:
+        if reason and reason != "null":  # which some servers send as text
             self._finished = True
             self._state.refuse(reason)
         if logprobs is not None:

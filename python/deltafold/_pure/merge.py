@@ -32,6 +32,7 @@ DELTA = Policy(True, LAST, frozenset(REASONING))
 BITS = {name: 1 << i for i, name in enumerate((*MESSAGE, "obfuscation"))}
 PADDING = frozenset({"obfuscation", "p"})  # of a chunk; a delta's only the first
 ERROR_MEMBERS = frozenset({"message", "code", "type", "param", "detail", "status"})
+NO_REASON = ("", "null")
 LONGEST_FINISH = 64  # bytes of a finish reason that is still followed past max_retained_bytes
 
 
@@ -315,8 +316,8 @@ class Choice:
             self._others().put(name, value, place, chunk, ledger)
 
     def _finish(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> None:
-        """The last reason that is not empty; a ``stop`` replaces no other."""
-        if value is None or value == "":
+        """The last reason that is not empty; a ``stop`` replaces no other. The text ``null`` is none."""
+        if value is None or value in NO_REASON:
             return
         if not isinstance(value, str):
             ledger.note("ignored-value")

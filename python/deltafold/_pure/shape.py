@@ -23,7 +23,7 @@ from .._types import Seen
 from .calls import Arguments, Calls
 from .chunk import Chunk, Place
 from .ledger import Ledger
-from .merge import REASONING, says
+from .merge import NO_REASON, REASONING, says
 from .message import DETAIL, Audio, Content, Details, First, Refusal
 from .text import Text
 from .tree import Joined, Leaf, Members, is_null, valid_index
@@ -258,7 +258,7 @@ class _Quiet:
         if name == "index":
             return True
         if name == "finish_reason":
-            return value is None or value == ""
+            return value is None or value in NO_REASON
         if name == "error":
             return not value
         if name == "message":

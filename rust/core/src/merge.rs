@@ -382,9 +382,9 @@ impl Choice {
         }
     }
 
-    /// The last reason that is not empty; a `stop` replaces no other.
+    /// The last reason that is not empty; a `stop` replaces no other. The text `null` is none.
     fn finish(&mut self, value: Value<'_>, ledger: &mut Ledger) {
-        if value.is_null() || value.is_string() && value.is_empty() {
+        if no_reason(value) {
             return;
         }
         if !value.is_string() {
@@ -560,6 +560,11 @@ impl Logprobs {
         }
         ignored
     }
+}
+
+/// No finish reason: null, empty, or the text `null`.
+pub(crate) fn no_reason(value: Value<'_>) -> bool {
+    value.is_null() || value.is_string() && matches!(&*value.string(), "" | "null")
 }
 
 fn extend(members: &mut Members, name: &str, values: Value<'_>, ledger: &mut Ledger) {

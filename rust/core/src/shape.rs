@@ -25,7 +25,7 @@
 use crate::chunk::Value;
 use crate::json::{DEAD, ESCAPED, HALF, Kind, hole_end, number_end};
 use crate::ledger::{Ledger, seen};
-use crate::merge::{Choice, Completion};
+use crate::merge::{Choice, Completion, no_reason};
 use crate::message::{DETAIL, REASONING};
 use crate::text::Text;
 use crate::tree::{Members, Slot};
@@ -598,7 +598,7 @@ impl Quiet {
         for (name, value) in entry.members() {
             match &*name {
                 "index" => {}
-                "finish_reason" => quiet_if(value.is_null() || value.is_string() && value.is_empty())?,
+                "finish_reason" => quiet_if(no_reason(value))?,
                 "error" => quiet_if(!value.is_truthy())?,
                 "message" => quiet_if(value.is_null())?,
                 "logprobs" => quiet_if(value.is_null() && choice.logprobs.is_some())?,
