@@ -235,6 +235,49 @@ def test_content_into_a_model() -> None:
     assert dumped(ours.get_final_completion()) == dumped(other.get_final_completion())
 
 
+def visit() -> tuple[Any, dict[str, Any]]:
+    """A model, and options that ask for it as content and as arguments."""
+    pydantic, openai = peers.load("pydantic"), peers.load("openai")
+
+    class Place(pydantic.BaseModel):
+        city: str
+        days: int = 3
+
+    return Place, {"response_format": Place, "input_tools": [openai.pydantic_function_tool(Place, name="visit")]}
+
+
+def test_a_snapshot_has_the_model_from_the_done_event_on() -> None:
+    model, options = visit()
+    ours, other = (make(**options) for make in (ChatCompletionStreamState, theirs))
+    parts = [chunk({"content": part}, **NULLS) for part in ('{"city":', '"Ulm"}')]
+    for value in objects([START, *parts, chunk({}, finish_reason="stop"), usage()]):
+        for state in (ours, other):
+            state.handle_chunk(value)
+        assert dumped(ours.current_completion_snapshot) == dumped(other.current_completion_snapshot)
+    for state in (ours, other):
+        assert state.current_completion_snapshot.choices[0].message.parsed == model(city="Ulm")
+
+
+def test_a_snapshot_keeps_the_model_when_the_choice_goes_on() -> None:
+    model, options = visit()
+    chunks = [
+        chunk({"role": "assistant", "content": '{"city":"Ulm"}'}, **NULLS),
+        calls(fragment(0, '{"city":"Ulm"}', id="c0", name="visit", **CALL)),
+        calls(fragment(1, '{"city":"Ulm"', id="c1", name="visit", **CALL)),
+        calls(fragment(1, "}")),
+    ]
+    ours, other = (make(**options) for make in (ChatCompletionStreamState, theirs))
+    for value in objects(chunks):
+        for state in (ours, other):
+            state.handle_chunk(value)
+    assert other.current_completion_snapshot.choices[0].message.parsed == {"city": "Ulm"}
+    message = ours.current_completion_snapshot.choices[0].message
+    assert message.parsed == message.tool_calls[0].function.parsed_arguments == model(city="Ulm")
+    ours.handle_chunk(next(objects([chunk({}, finish_reason="tool_calls")])))
+    message = ours.current_completion_snapshot.choices[0].message
+    assert [call.function.parsed_arguments for call in message.tool_calls] == [model(city="Ulm")] * 2
+
+
 def test_several_choices_into_a_model() -> None:
     pydantic = peers.load("pydantic")
 
@@ -541,13 +584,59 @@ def test_a_choice_without_a_delta_and_a_first_chunk_without_a_choice() -> None:
         {"choices": [{"index": 0, "delta": None, "finish_reason": "stop"}]},
     ]
     assert raises(chunks)
+    assert raises([START, chunk("text")])  # other wrong types: see below
     assert final(chunks).choices[0].message.content == "a"
+
+
+MISTYPED: list[dict[str, Any]] = [
+    *({"choices": choices} for choices in (None, 1, "text", {}, [None, "text", 1, [START]])),
+    *(chunk(delta) for delta in ("text", 1, [], False)),
+    *(chunk({"refusal": refusal}) for refusal in (1, ["no"], {"no": 1})),
+    *(chunk({"tool_calls": fragments}) for fragments in (1, "text", {"index": 0}, [None, "text", 1, []])),
+    *(chunk({}, logprobs=logprobs) for logprobs in (1, "text", {"content": 1}, {"refusal": {}})),
+    chunk({}, finish_reason=1),
+    chunk({}, finish_reason=["stop"]),
+]
+
+
+@pytest.mark.parametrize("mistyped", MISTYPED, ids=str)
+def test_members_of_a_wrong_type_bring_nothing(mistyped: dict[str, Any]) -> None:
+    chunks = [
+        START,
+        chunk({"content": "a"}, **NULLS),
+        mistyped,
+        calls(fragment(0, "[]", id="c", name="loose", **CALL)),
+        chunk({}, finish_reason="tool_calls"),
+    ]
+    told = events_of(ChatCompletionStreamState(), chunks)
+    assert [event for event in told if event["type"] != "chunk"] == [
+        event for event in events_of(ChatCompletionStreamState(), chunks[:2] + chunks[3:]) if event["type"] != "chunk"
+    ]
+    choice = final(chunks).choices[0]
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", "a")
+    assert [call.function.arguments for call in choice.message.tool_calls] == ["[]"]
+
+
+class Foreign:
+    """An object of another library; members that are None it does not have, as litellm's."""
+
+    def __init__(self, **members: Any) -> None:
+        vars(self).update(members)
+
+    def to_dict(self) -> dict[str, Any]:
+        return vars(self)
 
 
 def test_dicts_and_other_objects() -> None:
     state = ChatCompletionStreamState()
     events = [event for value in ALIKE["text"] for event in state.handle_chunk(HEAD | value)]  # type: ignore[arg-type]
     assert [e.delta for e in events if e.type == "content.delta"] == ["", "Hel", "lo 🌊"]
+    state = ChatCompletionStreamState()
+    told = state.handle_chunk({"choices": [Foreign(index=0, delta={"content": "hi"})]})  # type: ignore[arg-type]
+    told += state.handle_chunk(Foreign(choices=[Foreign(index=0, delta=Foreign(content="ho"))]))  # type: ignore[arg-type]
+    assert [e.delta for e in told if e.type == "content.delta"] == ["hi", "ho"]
+    assert told[0].chunk.choices[0].delta.content == "hi"
+    assert state.current_completion_snapshot.choices[0].message.content == "hiho"
     with pytest.raises(TypeError):
         state.handle_chunk(3)  # type: ignore[arg-type]
 

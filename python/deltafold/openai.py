@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ._backend import ChatCompletionAccumulator
 from ._calls import ToolCall
-from ._chunks import as_dict
+from ._chunks import chunk_text
 from ._cursors import Cursors
 from ._types import Limits
 
@@ -91,18 +92,18 @@ class ChatCompletionStreamState:
             ValueError: what is to be parsed at its end does not parse (json's or pydantic's own error).
             TypeError: not a chunk.
         """
+        self.accumulator.feed_chunk(chunk)
         try:
             choices = chunk.choices
         except AttributeError:
             from openai.types.chat import ChatCompletionChunk
 
-            chunk = ChatCompletionChunk.construct(**as_dict(chunk))
+            chunk = ChatCompletionChunk.construct(**json.loads(chunk_text(chunk)))
             choices = chunk.choices
-        self.accumulator.feed_chunk(chunk)
         self._snapshot = None
         events: list[Any] = [ChunkEvent(chunk, self)]
-        for position, entry in enumerate(choices or ()):
-            index = entry.index
+        for position, entry in enumerate(choices if isinstance(choices, list) else ()):
+            index = getattr(entry, "index", None)
             if type(index) is not int or index < 0:
                 index = position
             choice = self._choices.get(index)
@@ -113,9 +114,10 @@ class ChatCompletionStreamState:
 
     @property
     def current_completion_snapshot(self) -> ParsedChatCompletion[Any]:
-        """The completion so far; finish reasons that did not come yet are None, what parses of content and arguments is parsed."""
+        """The completion so far; finish reasons that did not come yet are None, what parses of content and arguments is parsed,
+        from its done-event on into the type that was asked for."""
         if self._snapshot is None:
-            self._snapshot = self._completion(self.parsed_so_far, self.arguments_so_far)
+            self._snapshot = self._completion(so_far=True)
         return self._snapshot
 
     def get_final_completion(self) -> ParsedChatCompletion[Any]:
@@ -127,7 +129,7 @@ class ChatCompletionStreamState:
         if self._parses:
             for reason in self.accumulator.finish_reasons.values():
                 self.refuse(reason)
-        return self._completion(self.parsed, self.parsed_arguments)
+        return self._completion(so_far=False)
 
     def refuse(self, reason: str | None) -> None:
         """Raises for a finish reason behind which nothing can be parsed."""
@@ -154,11 +156,11 @@ class ChatCompletionStreamState:
 
         return TypeAdapter(self._format).validate_json(content)
 
-    def parsed_so_far(self, content: Any, refusal: Any) -> Any:
-        """Content that may be unfinished, as plain objects."""
+    def parsed_so_far(self, content: Any, refusal: Any, ended: Mapping[Any, Any] | None = None) -> Any:
+        """Content that may be unfinished, as plain objects unless it is among what has ``ended``."""
         if self._format is None or refusal or not isinstance(content, str) or not content.strip():
             return None
-        return partial(content)
+        return ended[content] if ended and content in ended else partial(content)
 
     def parsed_arguments(self, name: str | None, arguments: str) -> Any:
         """Whole arguments of a strict tool."""
@@ -168,27 +170,33 @@ class ChatCompletionStreamState:
         model = getattr(function, "model", None)
         return json.loads(arguments) if model is None else model.model_validate_json(arguments)
 
-    def arguments_so_far(self, name: str | None, arguments: str) -> Any:
-        """Arguments of a strict tool that may be unfinished."""
+    def arguments_so_far(self, name: str | None, arguments: str, ended: Mapping[Any, Any] | None = None) -> Any:
+        """Arguments of a strict tool that may be unfinished, as plain objects unless they are among what has ``ended``."""
+        if ended and (name, arguments) in ended:
+            return ended[name, arguments]
         function = self._tools.get(name or "")
         return partial(arguments) if arguments and function is not None and function.get("strict") else None
 
-    def _completion(self, content: Any, arguments: Any) -> ParsedChatCompletion[Any]:
+    def _completion(self, so_far: bool) -> ParsedChatCompletion[Any]:
         from openai.types.chat import ParsedChatCompletion
 
         result = self.accumulator.result()
         for choice in result["choices"]:
-            message = choice["message"]
-            message["parsed"] = content(message["content"], message.get("refusal"))
+            message, told = choice["message"], self._choices.get(choice["index"])
+            ended = None if told is None else told.ended
+            text = message["content"], message.get("refusal")
+            message["parsed"] = self.parsed_so_far(*text, ended) if so_far else self.parsed(*text)
             for call in message.setdefault("tool_calls", None) or ():
                 function = call.get("function")
                 if function is not None:
-                    function["parsed_arguments"] = arguments(function.get("name"), function["arguments"])
+                    named = function.get("name"), function["arguments"]
+                    parsed = self.arguments_so_far(*named, ended) if so_far else self.parsed_arguments(*named)
+                    function["parsed_arguments"] = parsed
         return ParsedChatCompletion.construct(**result)
 
 
 class ChoiceState:
-    """What was told of one choice."""
+    """What was told of one choice. ``ended``: what the done-events parsed, by content and by name and arguments of a call."""
 
     __slots__ = (
         "_by_index",
@@ -203,6 +211,7 @@ class ChoiceState:
         "_refused",
         "_state",
         "_written",
+        "ended",
     )
 
     def __init__(self, state: ChatCompletionStreamState, index: int) -> None:
@@ -218,23 +227,27 @@ class ChoiceState:
         self._calls: list[CallState] = []  # in the order of the result
         self._by_index: dict[int, CallState] = {}
         self._current: CallState | None = None
+        self.ended: dict[Any, Any] = {}
 
     def handle(self, entry: Any, events: list[Any]) -> None:
-        delta, touched = entry.delta, None
-        if delta is not None:
+        try:
+            delta, reason, logprobs = entry.delta, entry.finish_reason, entry.logprobs
             content, refusal, fragments = delta.content, delta.refusal, delta.tool_calls
-            if content is not None and type(content) is not str:  # a list of parts, of which only some are text
-                content = self.text("content")[self._written :] or None
-            if content is not None:
-                self._written += len(content)
-                events.append(ContentDeltaEvent(content, self, self._written))
-            if refusal is not None:
-                self._refused = (self._refused or 0) + len(refusal)
-                events.append(RefusalDeltaEvent(refusal, self, self._refused))
-            if fragments:
-                touched = self._call_deltas(fragments if type(fragments) is list else one_call(fragments), events)
-        reason, logprobs = entry.finish_reason, entry.logprobs
-        if reason and reason != "null":  # which some servers send as text
+        except AttributeError:  # a server's members of other types, or another library's objects
+            delta, reason, logprobs = members(entry, "delta", "finish_reason", "logprobs")
+            content, refusal, fragments = members(delta, "content", "refusal", "tool_calls")
+        if content is not None and type(content) is not str:  # a list of parts, of which only some are text
+            content = self.text("content")[self._written :] or None
+        if content is not None:
+            self._written += len(content)
+            events.append(ContentDeltaEvent(content, self, self._written))
+        if isinstance(refusal, str):
+            self._refused = (self._refused or 0) + len(refusal)
+            events.append(RefusalDeltaEvent(refusal, self, self._refused))
+        touched = None
+        if fragments:
+            touched = self._call_deltas(fragments if type(fragments) is list else one_call(fragments), events)
+        if reason and isinstance(reason, str) and reason != "null":  # which some servers send as text
             self._finished = True
             self._state.refuse(reason)
         if logprobs is not None:
@@ -243,13 +256,12 @@ class ChoiceState:
             self._content_ends(events)
             for call in self._calls:
                 self._call_ends(call, events)
-        if touched:
-            for call in touched:
-                if call is not self._current:
-                    self._content_ends(events)
-                    if self._current is not None and whole(self.call(self._current).arguments):
-                        self._call_ends(self._current, events)
-                    self._current = call
+        for call in touched or ():
+            if call is not self._current:
+                self._content_ends(events)
+                if self._current is not None and whole(self.call(self._current).arguments):
+                    self._call_ends(self._current, events)
+                self._current = call
 
     def text(self, name: str) -> str:
         return Cursors(self._state.accumulator, self._index).text(name)
@@ -270,8 +282,8 @@ class ChoiceState:
     def _call_deltas(self, fragments: list[Any], events: list[Any]) -> list[CallState]:
         touched: list[CallState] = []
         for fragment in fragments:
-            function = fragment.function
-            call = self._call_of(fragment, function)
+            function = getattr(fragment, "function", None)
+            call = self._call_of(fragment, function) if hasattr(fragment, "function") else None
             if call is None:
                 continue
             given = getattr(function, "arguments", None)
@@ -284,7 +296,7 @@ class ChoiceState:
 
     def _call_of(self, fragment: Any, function: Any) -> CallState | None:
         """The function call that a fragment went to, by the accumulator's rules; None for a custom tool's."""
-        index, id = fragment.index, fragment.id
+        index, id = members(fragment, "index", "id")
         if type(index) is not int or index < 0:
             index = None
         known = None if index is None else self._by_index.get(index)
@@ -317,7 +329,7 @@ class ChoiceState:
     def _logprob_deltas(self, logprobs: Any, events: list[Any]) -> None:
         for name, event in (("content", LogprobsContentDeltaEvent), ("refusal", LogprobsRefusalDeltaEvent)):
             new = getattr(logprobs, name, None)
-            if new is not None:
+            if isinstance(new, list):
                 held = self._logprobs.setdefault(name, [])
                 held += new
                 if new:
@@ -329,7 +341,10 @@ class ChoiceState:
             content = self._state.accumulator.text(self._index)
             if content:
                 self._content_done = True
-                events.append(ContentDoneEvent(content, self._state.parsed(content, refusal)))
+                parsed = self._state.parsed(content, refusal)
+                if parsed is not None:
+                    self.ended[content] = parsed
+                events.append(ContentDoneEvent(content, parsed))
         if refusal is not None and not self._refusal_done:
             self._refusal_done = True
             events.append(RefusalDoneEvent(refusal))
@@ -344,6 +359,8 @@ class ChoiceState:
         call.done = call.written
         arguments = self.call(call).arguments
         parsed = self._state.parsed_arguments(call.name, arguments)
+        if parsed is not None:
+            self.ended[call.name, arguments] = parsed
         events.append(FunctionToolCallArgumentsDoneEvent(call.name, call.position, arguments, parsed))
 
 
@@ -365,15 +382,13 @@ class CallState:
 # Events. ``type`` and the attributes are those of the classes of the same name in openai.lib.streaming.chat.
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ChunkEvent:
     """Every chunk, as it came. ``snapshot`` is the state's ``current_completion_snapshot``."""
 
-    __slots__ = ("_state", "chunk")
     type: ClassVar[str] = "chunk"
-
-    def __init__(self, chunk: ChatCompletionChunk, state: ChatCompletionStreamState) -> None:
-        self.chunk = chunk
-        self._state = state
+    chunk: ChatCompletionChunk
+    _state: ChatCompletionStreamState
 
     @property
     def snapshot(self) -> ParsedChatCompletion[Any]:
@@ -381,16 +396,14 @@ class ChunkEvent:
         return self._state.current_completion_snapshot
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ContentDeltaEvent:
     """New text. ``snapshot``: the text so far; ``parsed``: what parses of it, where there is a ``response_format`` class."""
 
-    __slots__ = ("_choice", "_length", "delta")
     type: ClassVar[str] = "content.delta"
-
-    def __init__(self, delta: str, choice: ChoiceState, length: int) -> None:
-        self.delta = delta
-        self._choice = choice
-        self._length = length
+    delta: str
+    _choice: ChoiceState
+    _length: int
 
     @property
     def snapshot(self) -> str:
@@ -403,27 +416,23 @@ class ContentDeltaEvent:
         return self._choice.parsed_so_far(self.snapshot)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ContentDoneEvent:
     """The whole text, and it in the ``response_format`` class."""
 
-    __slots__ = ("content", "parsed")
     type: ClassVar[str] = "content.done"
-
-    def __init__(self, content: str, parsed: Any) -> None:
-        self.content = content
-        self.parsed = parsed
+    content: str
+    parsed: Any
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RefusalDeltaEvent:
     """New text of a refusal. ``snapshot``: the refusal so far."""
 
-    __slots__ = ("_choice", "_length", "delta")
     type: ClassVar[str] = "refusal.delta"
-
-    def __init__(self, delta: str, choice: ChoiceState, length: int) -> None:
-        self.delta = delta
-        self._choice = choice
-        self._length = length
+    delta: str
+    _choice: ChoiceState
+    _length: int
 
     @property
     def snapshot(self) -> str:
@@ -431,32 +440,26 @@ class RefusalDeltaEvent:
         return self._choice.text("refusal")[: self._length]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RefusalDoneEvent:
     """The whole refusal."""
 
-    __slots__ = ("refusal",)
     type: ClassVar[str] = "refusal.done"
-
-    def __init__(self, refusal: str) -> None:
-        self.refusal = refusal
+    refusal: str
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class FunctionToolCallArgumentsDeltaEvent:
     """New text of a call's arguments. ``index``: the call's place in ``tool_calls``; ``arguments``: the text so far;
     ``parsed_arguments``: what parses of it, for a strict tool."""
 
-    __slots__ = ("_call", "_choice", "_length", "arguments_delta", "index", "name")
     type: ClassVar[str] = "tool_calls.function.arguments.delta"
-
-    def __init__(
-        self, name: str, index: int, choice: ChoiceState, call: CallState, length: int, arguments_delta: str
-    ) -> None:
-        self.name = name
-        self.index = index
-        self.arguments_delta = arguments_delta
-        self._choice = choice
-        self._call = call
-        self._length = length
+    name: str
+    index: int
+    _choice: ChoiceState
+    _call: CallState
+    _length: int
+    arguments_delta: str
 
     @property
     def arguments(self) -> str:
@@ -469,29 +472,25 @@ class FunctionToolCallArgumentsDeltaEvent:
         return self._choice.arguments_so_far(self.name, self.arguments)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class FunctionToolCallArgumentsDoneEvent:
     """The whole arguments of a call; ``parsed_arguments`` for a strict tool."""
 
-    __slots__ = ("arguments", "index", "name", "parsed_arguments")
     type: ClassVar[str] = "tool_calls.function.arguments.done"
-
-    def __init__(self, name: str, index: int, arguments: str, parsed_arguments: Any) -> None:
-        self.name = name
-        self.index = index
-        self.arguments = arguments
-        self.parsed_arguments = parsed_arguments
+    name: str
+    index: int
+    arguments: str
+    parsed_arguments: Any
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LogprobsContentDeltaEvent:
     """New log probabilities of content. ``snapshot``: all so far."""
 
-    __slots__ = ("_choice", "_length", "content")
     type: ClassVar[str] = "logprobs.content.delta"
-
-    def __init__(self, content: list[ChatCompletionTokenLogprob], choice: ChoiceState, length: int) -> None:
-        self.content = content
-        self._choice = choice
-        self._length = length
+    content: list[ChatCompletionTokenLogprob]
+    _choice: ChoiceState
+    _length: int
 
     @property
     def snapshot(self) -> list[ChatCompletionTokenLogprob]:
@@ -499,26 +498,22 @@ class LogprobsContentDeltaEvent:
         return self._choice.logprobs("content")[: self._length]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LogprobsContentDoneEvent:
     """All log probabilities of content."""
 
-    __slots__ = ("content",)
     type: ClassVar[str] = "logprobs.content.done"
-
-    def __init__(self, content: list[ChatCompletionTokenLogprob]) -> None:
-        self.content = content
+    content: list[ChatCompletionTokenLogprob]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LogprobsRefusalDeltaEvent:
     """New log probabilities of a refusal. ``snapshot``: all so far."""
 
-    __slots__ = ("_choice", "_length", "refusal")
     type: ClassVar[str] = "logprobs.refusal.delta"
-
-    def __init__(self, refusal: list[ChatCompletionTokenLogprob], choice: ChoiceState, length: int) -> None:
-        self.refusal = refusal
-        self._choice = choice
-        self._length = length
+    refusal: list[ChatCompletionTokenLogprob]
+    _choice: ChoiceState
+    _length: int
 
     @property
     def snapshot(self) -> list[ChatCompletionTokenLogprob]:
@@ -526,14 +521,12 @@ class LogprobsRefusalDeltaEvent:
         return self._choice.logprobs("refusal")[: self._length]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LogprobsRefusalDoneEvent:
     """All log probabilities of a refusal."""
 
-    __slots__ = ("refusal",)
     type: ClassVar[str] = "logprobs.refusal.done"
-
-    def __init__(self, refusal: list[ChatCompletionTokenLogprob]) -> None:
-        self.refusal = refusal
+    refusal: list[ChatCompletionTokenLogprob]
 
 
 def one_call(fragment: Any) -> list[ChoiceDeltaToolCall]:
@@ -556,6 +549,11 @@ def functions(tools: Iterable[Any]) -> dict[str, Mapping[str, Any]]:
 def parseable(function: Mapping[str, Any]) -> bool:
     """Strict, or made by ``openai.pydantic_function_tool``, which keeps the model."""
     return bool(function.get("strict")) or hasattr(function, "model")
+
+
+def members(value: Any, *names: str) -> list[Any]:
+    """Those of any object; None for what it does not have."""
+    return [getattr(value, name, None) for name in names]
 
 
 def partial(text: str) -> Any:
