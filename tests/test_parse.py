@@ -19,7 +19,10 @@ SCHEMA = {
         "city": {"type": "string", "pattern": "^[A-Z]"},
         "days": {"type": "array", "items": {"type": "integer", "minimum": 1}},
         "a/b": {"type": "integer"},
+        "more": {"additionalProperties": {"$ref": "#/$defs/stay"}},
     },
+    "patternProperties": {"^x_": {"type": "string"}},
+    "$defs": {"stay": {"properties": {"days": {"type": "integer"}}}},
     "required": ["city"],
     "additionalProperties": False,
 }
@@ -53,13 +56,21 @@ def test_arguments_that_fit() -> None:
         ('{"city": "Ulm", "secret": 1}', "the arguments do not fit: the whole breaks additionalProperties"),
         ('{"days": [1]}', "the arguments do not fit: the whole breaks required"),
         ('["secret"]', "the arguments do not fit: the whole breaks type"),
+        ('{"city": "Ulm", "x_secret": 1}', "the arguments do not fit: /* breaks type"),
+        (
+            '{"city": "Ulm", "more": {"secret": {"days": "secret"}}}',
+            "the arguments do not fit: /more/*/days breaks type",
+        ),
+        ('{"city": "\\ud83dsecret"}', "the arguments hold half a surrogate pair"),
+        ('{"city": "Ulm", "\\ud83dsecret": 1}', "the arguments hold half a surrogate pair"),
     ],
 )
 def test_the_error_names_the_path_and_not_the_content(arguments: str, message: str) -> None:
     peers.load("jsonschema_rs")
-    with pytest.raises(ValueError, match="do not fit") as caught:
+    with pytest.raises(ValueError, match="the arguments") as caught:
         function(arguments).parse(TOOLS)
     assert str(caught.value) == message
+    assert type(caught.value) is ValueError  # others hold what they are about
 
 
 @pytest.mark.parametrize("name", ["forecasts", "Forecast", "", None, "grep", "web_search"])

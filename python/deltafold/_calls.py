@@ -36,7 +36,8 @@ class ToolCall(Shown):
 
         Raises:
             ValueError: the arguments are not whole JSON (the stream was cut, or the model wrote something else); no such tool
-                was offered; or they do not fit. The message says where in the arguments, and repeats nothing of them.
+                was offered; or they do not fit. The message says where in the arguments, and repeats nothing of them: a name
+                that is not in the schema is ``*``.
             ImportError: ``tools`` has a schema, and jsonschema-rs is not installed.
 
         Example:
@@ -101,10 +102,22 @@ def check(value: Any, schema: Any) -> None:
         validator = jsonschema_rs.validator_for(schema, retriever=refuse)
     except ValueError as error:
         raise ValueError(f"the tool's parameters are no usable JSON Schema: {escape(first_line(error))}") from None
-    for found in validator.iter_errors(value):
-        path = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in found.instance_path)
+    try:
+        found = next(iter(validator.iter_errors(value)), None)
+    except UnicodeEncodeError:  # it holds the text
+        raise ValueError("the arguments hold half a surrogate pair") from None
+    if found is not None:
+        spelled = json.dumps(schema)
+        path = "".join(f"/{shown_step(step, spelled)}" for step in found.instance_path)
         rule = found.schema_path[-1] if found.schema_path else "a schema that nothing fits"
         raise ValueError(f"the arguments do not fit: {escape(path) or 'the whole'} breaks {rule}")
+
+
+def shown_step(step: str | int, spelled: str) -> str:
+    """A step of a path as in a JSON pointer; ``*`` for a name that is not the schema's but the model's own."""
+    if isinstance(step, int):
+        return str(step)
+    return step.replace("~", "~0").replace("/", "~1") if json.dumps(step) in spelled else "*"
 
 
 def refuse(uri: str) -> Any:
