@@ -219,6 +219,23 @@ def test_models_that_write_themselves_in_their_own_way(backend: Backend) -> None
             assert of_object.result_json() == of_dump.result_json(), kind
 
 
+def test_a_model_that_is_only_a_root(backend: Backend) -> None:
+    pydantic = peers.load("pydantic")
+
+    class Root(pydantic.RootModel[dict[str, Any]]):
+        pass
+
+    class Chunk(pydantic.BaseModel):
+        choices: list[Root]
+
+    value = chunk({"content": "a"})
+    for made in (Root(value), Chunk(choices=[Root(value["choices"][0])])):
+        accumulator = backend.ChatCompletionAccumulator()
+        accumulator.feed_chunk(made)
+        assert accumulator.text() == "a"
+        assert accumulator.diagnostics == []
+
+
 @pytest.mark.filterwarnings("ignore:.*ReadOnly:UserWarning")
 def test_litellm_choices_in_a_dict(backend: Backend) -> None:
     """Their members are partly fields and partly not; none may be made up or lost."""

@@ -76,7 +76,8 @@ def is_plain(kind: type) -> bool:
 
 
 def is_plain_model(kind: type) -> bool:
-    """Instances are pydantic models whose members are written as they are: no serializers, aliases or exclusions of their own."""
+    """Instances are pydantic models whose members are written as they are: no serializers, aliases, exclusions or
+    root of their own."""
     fields = getattr(kind, "__pydantic_fields__", None)
     decorators = getattr(kind, "__pydantic_decorators__", None)
     if not isinstance(fields, dict) or decorators is None:
@@ -85,6 +86,6 @@ def is_plain_model(kind: type) -> bool:
         return False
     if decorators.field_serializers or decorators.model_serializers or decorators.computed_fields:
         return False
-    if getattr(kind, "model_config", {}).get("serialize_by_alias"):
+    if getattr(kind, "__pydantic_root_model__", False) or getattr(kind, "model_config", {}).get("serialize_by_alias"):
         return False
     return not any(field.exclude or getattr(field, "exclude_if", None) or field.metadata for field in fields.values())
