@@ -55,6 +55,17 @@ ALIKE: dict[str, list[dict[str, Any]]] = {
         chunk({"content": "so"}),
         chunk({}, finish_reason="stop") | {"usage": USAGE},
     ],
+    "provider-specific-fields": [
+        chunk({"content": "a"}),
+        *(chunk({"provider_specific_fields": {"citation": {"cited_text": text, "type": "page"}}}) for text in ("x", "y", "y")),
+        *(chunk({"provider_specific_fields": {"signatures": [text], "kind": text}}) for text in ("s", "t")),
+        chunk({"content": "b"}),
+        chunk({}, finish_reason="stop") | {"usage": USAGE},
+    ],
+    "citations-in-lists": [
+        *(chunk({"content": text, "provider_specific_fields": {"citation": [{"cited_text": text}]}}) for text in "ab"),
+        chunk({}, finish_reason="stop") | {"usage": USAGE},
+    ],
     "several-choices": [
         chunk({"content": "a"}, 0),
         chunk({"content": "b"}, 1),
@@ -88,6 +99,7 @@ def told(response: Any) -> list[Any]:
                 choice.message.content or None,
                 getattr(choice.message, "reasoning_content", None),
                 getattr(choice.message, "thinking_blocks", None),
+                getattr(choice.message, "provider_specific_fields", None),
                 [(c.id, c.type, c.function.name, c.function.arguments) for c in choice.message.tool_calls or []],
             )
             for choice in response.choices
@@ -157,8 +169,30 @@ def test_thinking_without_a_signature_is_kept() -> None:
     assert [dict(block) for block in message.thinking_blocks] == [{"type": "thinking", "thinking": "aa"}]
 
 
+def test_citations_spelled_out() -> None:
+    """The same by hand, for the day when theirs changes."""
+    message = stream_chunk_builder(objects(ALIKE["provider-specific-fields"])).choices[0].message
+    assert message.provider_specific_fields == {
+        "citations": [[{"cited_text": text, "type": "page"} for text in ("x", "y", "y")]],
+        "signatures": ["t"],
+        "kind": "t",
+    }
+    both = [
+        chunk({"provider_specific_fields": {"citation": {"n": index}, "k": index}}, index, finish_reason="stop")
+        for index in (0, 1)
+    ]
+    told = [choice.message.provider_specific_fields for choice in stream_chunk_builder(objects(both)).choices]
+    assert told == [{"citations": [[{"n": index}]], "k": index} for index in (0, 1)]
+
+
+def test_content_that_never_came_is_none() -> None:
+    chunks = [chunk({"role": "assistant", "content": None}), chunk({}, finish_reason="stop")]
+    assert peers.load("litellm").stream_chunk_builder(objects(chunks)).choices[0].message.content == ""
+    assert stream_chunk_builder(objects(chunks)).choices[0].message.content is None
+
+
 def test_the_chunks_stay_as_they_were() -> None:
-    chunks = [HEAD | value for value in ALIKE["thinking"]]
+    chunks = [HEAD | value for value in ALIKE["thinking"] + ALIKE["provider-specific-fields"]]
     before = copy.deepcopy(chunks)
     stream_chunk_builder(chunks)
     assert chunks == before

@@ -48,17 +48,17 @@ def stream_chunk_builder(
         import litellm
 
         return litellm.stream_chunk_builder(chunks, messages, start_time, end_time, logging_obj)
-    accumulator, thinking, hidden = ChatCompletionAccumulator(limits), Thinking(), []
+    accumulator, added, hidden = ChatCompletionAccumulator(limits), Added(), []
     for chunk in chunks:
         hidden.append(getattr(chunk, "_hidden_params", None) or {})
-        accumulator.feed_chunk(thinking.taken_from(as_dict(chunk), hidden[-1]))
+        accumulator.feed_chunk(added.taken_from(as_dict(chunk), hidden[-1]))
     accumulator.close()
-    return response_of(accumulator, thinking, hidden[0], messages, count_prompt_tokens, estimate)
+    return response_of(accumulator, added, hidden[0], messages, count_prompt_tokens, estimate)
 
 
 def response_of(
     accumulator: ChatCompletionAccumulator,
-    thinking: Thinking,
+    added: Added,
     hidden: Any,
     messages: Any,
     count_prompt_tokens: Callable[[], int] | None,
@@ -70,9 +70,7 @@ def response_of(
     result = accumulator.result()
     usage = result.pop("usage", None)
     for choice in result["choices"]:
-        blocks = thinking.blocks.get(choice["index"])
-        if blocks:
-            choice["message"]["thinking_blocks"] = blocks
+        added.given_to(choice["message"], choice["index"])
     reasons = accumulator.finish_reasons
     response: Any = ModelResponse(**result)
     for choice in response.choices:
@@ -106,14 +104,17 @@ def estimated(
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-class Thinking:
-    """``thinking_blocks``: litellm sends Anthropic's in fragments without an index; a signature ends a block."""
+class Added:
+    """What litellm itself puts into deltas, merged as litellm does it: ``thinking_blocks`` come in fragments without an index, and
+    a signature ends a block; of ``provider_specific_fields`` the last of each name counts, and each ``citation`` is one more."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, list[dict[str, Any]]] = {}
+        self.fields: dict[int, dict[str, Any]] = {}
+        self.citations: dict[int, list[Any]] = {}
 
     def taken_from(self, chunk: dict[str, Any], hidden: Any) -> dict[str, Any]:
-        """The chunk without its thinking blocks, and with the usage that litellm may have put aside."""
+        """The chunk without them, and with the usage that litellm may have put aside."""
         taken = dict(chunk)
         if not taken.get("usage") and isinstance(hidden, Mapping) and hidden.get("usage"):
             taken["usage"] = as_dict(hidden["usage"])
@@ -121,19 +122,34 @@ class Thinking:
             taken["choices"] = [self._without(entry, at) for at, entry in enumerate(taken["choices"])]
         return taken
 
+    def given_to(self, message: dict[str, Any], choice: int) -> None:
+        """Puts them into a message of the result."""
+        if choice in self.blocks:
+            message["thinking_blocks"] = self.blocks[choice]
+        citations, fields = self.citations.get(choice), self.fields.get(choice, {})
+        if citations:
+            fields = {"citations": citations if all(isinstance(c, list) for c in citations) else [citations]} | fields
+        if fields:
+            message["provider_specific_fields"] = fields
+
     def _without(self, entry: Any, position: int) -> Any:
         entry = as_dict(entry)
         delta = entry.get("delta")
         if delta is None:
             return entry
-        delta = as_dict(delta)
-        if not delta.get("thinking_blocks"):
-            return entry
+        delta = dict(as_dict(delta))
         index = entry.get("index")
-        blocks = self.blocks.setdefault(index if type(index) is int else position, [])
-        for fragment in delta["thinking_blocks"]:
-            add(blocks, as_dict(fragment))
-        return {**entry, "delta": {name: member for name, member in delta.items() if name != "thinking_blocks"}}
+        choice = index if type(index) is int else position
+        if delta.get("thinking_blocks"):
+            blocks = self.blocks.setdefault(choice, [])
+            for fragment in delta.pop("thinking_blocks"):
+                add(blocks, as_dict(fragment))
+        if isinstance(delta.get("provider_specific_fields"), dict):
+            fields = delta.pop("provider_specific_fields")
+            self.fields.setdefault(choice, {}).update((k, v) for k, v in fields.items() if k != "citation")
+            if fields.get("citation") is not None:
+                self.citations.setdefault(choice, []).append(fields["citation"])
+        return {**entry, "delta": delta}
 
 
 def add(blocks: list[dict[str, Any]], fragment: dict[str, Any]) -> None:
