@@ -3,7 +3,7 @@
 The conventions for generative AI are in development and have changed their names. A version selects what a backend expects:
 
     1.36.0        the last before the transition: response, finish reasons, input and output tokens
-    1.37.0        OpenAI's own attributes move from ``gen_ai.openai.*`` to ``openai.*``
+    1.37.0        the same: what moved, OpenAI's own attributes, is not given here
     1.40.0        tokens read from and written to the prompt cache
     1.41.0        reasoning tokens; the time to the first chunk
     genai-0.1.0   the first of the conventions' own repository: ``cache_write`` for ``cache_creation``; a choice that has no

@@ -5,7 +5,8 @@
 Deltas come with the piece that brought them, and so do ``Usage`` and ``Finish``, once more when they change: how often depends
 on the pieces, what they say together does not. The others come once, the same for every cut:
 
-    ToolCallStarted   with the first text of its arguments, or at the end: the name is whole by then
+    ToolCallStarted   with the first text of its arguments, or at the end: the name is whole by then; an id or a type that some
+                      server gives only later is in ToolCallDone
     Error             for the first error
     …Done             when nothing more can come: at ``[DONE]``, or when the stream is closed
     Done              last
