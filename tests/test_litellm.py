@@ -185,6 +185,27 @@ def test_citations_spelled_out() -> None:
     assert told == [{"citations": [[{"n": index}]], "k": index} for index in (0, 1)]
 
 
+def test_content_in_parts() -> None:
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    chunks = [
+        chunk({"role": "assistant", "content": [thinking]}),
+        chunk({"content": [{"type": "text", "text": "s"}]}),
+        chunk({"content": "o"}),
+        chunk({}, finish_reason="stop"),
+    ]
+    assert peers.load("litellm").stream_chunk_builder(objects(chunks)).choices[0].message.content == "o"
+    for given in (objects(chunks), [HEAD | value for value in chunks]):
+        message = stream_chunk_builder(given).choices[0].message
+        assert (message.content, message.reasoning_content) == ("so", "hm")
+
+
+def test_members_of_other_services() -> None:
+    chunks = [chunk({"content": "a"}, native_finish_reason="completed", finish_reason="stop") | {"timings": {"ms": 1}}]
+    told = stream_chunk_builder(objects(chunks)).model_dump()
+    assert (told["timings"], told["choices"][0]["native_finish_reason"]) == ({"ms": 1}, "completed")
+    assert "timings" not in peers.load("litellm").stream_chunk_builder(objects(chunks)).model_dump()
+
+
 def test_content_that_never_came_is_none() -> None:
     chunks = [chunk({"role": "assistant", "content": None}), chunk({}, finish_reason="stop")]
     assert peers.load("litellm").stream_chunk_builder(objects(chunks)).choices[0].message.content == ""

@@ -70,7 +70,11 @@ def response_of(
     result = accumulator.result()
     usage = result.pop("usage", None)
     for choice in result["choices"]:
-        added.given_to(choice["message"], choice["index"])
+        message, index = choice["message"], choice["index"]
+        added.given_to(message, index)
+        if isinstance(message["content"], list):  # litellm's message holds text
+            message["content"] = accumulator.text(index)
+            message.setdefault("reasoning_content", accumulator.reasoning_text(index) or None)
     reasons = accumulator.finish_reasons
     response: Any = ModelResponse(**result)
     for choice in response.choices:
