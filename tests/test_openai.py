@@ -456,6 +456,40 @@ def test_calls_with_gaps_in_their_indexes() -> None:
     ]
 
 
+def test_a_call_whose_index_is_negative() -> None:
+    chunks = [calls(fragment(-1, "[1]", id="c0", name="loose", **CALL)), chunk({}, finish_reason="tool_calls")]
+    places = [
+        [e["index"] for e in events_of(state, chunks) if e["type"].startswith("tool_calls")]
+        for state in (theirs(), ChatCompletionStreamState())
+    ]
+    assert places == [[-1, -1], [0, 0]]
+
+
+def test_two_calls_of_one_index() -> None:
+    chunks = [calls(fragment(0, "{}", id=id, name="loose", **CALL)) for id in ("c0", "c1")]
+    chunks.append(chunk({}, finish_reason="tool_calls"))
+    wrong = theirs()
+    events_of(wrong, chunks)
+    assert [c.id for c in wrong.get_final_completion().choices[0].message.tool_calls] == ["c0c1"]
+    told = events_of(ChatCompletionStreamState(), chunks)
+    assert [(e["index"], e["arguments"]) for e in told if e["type"].endswith("arguments.done")] == [
+        (0, "{}"),
+        (1, "{}"),
+    ]
+    assert [(c.id, c.function.arguments) for c in final(chunks).choices[0].message.tool_calls] == [
+        ("c0", "{}"),
+        ("c1", "{}"),
+    ]
+
+
+def test_a_call_without_a_type() -> None:
+    chunks = [START, calls(fragment(0, "[]", id="c0", name="loose")), chunk({}, finish_reason="tool_calls")]
+    assert not [e for e in events_of(theirs(), chunks) if e["type"].startswith("tool_calls")]
+    told = events_of(ChatCompletionStreamState(), chunks)
+    assert [e["arguments"] for e in told if e["type"].endswith("arguments.done")] == ["[]"]
+    assert final(chunks).choices[0].message.tool_calls[0].type == "function"
+
+
 def test_calls_without_an_index() -> None:
     chunks = [
         calls(fragment(None, '{"q":', id="c0", name="loose", **CALL)),
@@ -516,24 +550,43 @@ def test_a_call_and_its_end_in_one_chunk() -> None:
 
 
 def test_what_is_repeated_is_not_joined() -> None:
-    again = {"role": "assistant"}
+    again = {"role": "assistant", "channel": "final"}
     chunks = [
         chunk(again | {"content": "a"}),
         chunk(again | {"tool_calls": [fragment(0, "[", id="c0", name="loose", **CALL)]}),
         chunk(again | {"tool_calls": [fragment(0, "]", id="c0", name="loose", **CALL)]}),
         chunk(again, finish_reason="tool_calls"),
-        {"choices": [], "usage": USAGE},
-        {"choices": []},
+        {"choices": [], "usage": USAGE, "system_fingerprint": "fp"},
+        {"choices": [], "system_fingerprint": None},
     ]
     wrong = theirs()
     events_of(wrong, chunks)
     assert wrong.get_final_completion().choices[0].message.role != "assistant"
+    assert wrong.get_final_completion().choices[0].message.channel != "final"
     completion = final(chunks)
     message = completion.choices[0].message
-    assert message.role == "assistant"
+    assert (message.role, message.channel) == ("assistant", "final")
     assert [(c.id, c.function.name, c.function.arguments) for c in message.tool_calls] == [("c0", "loose", "[]")]
-    assert wrong.get_final_completion().usage is None
-    assert completion.usage.total_tokens == 7
+    assert (wrong.get_final_completion().usage, wrong.get_final_completion().system_fingerprint) == (None, None)
+    assert (completion.usage.total_tokens, completion.system_fingerprint) == (7, "fp")
+
+
+def test_members_that_come_late() -> None:
+    empty = {"id": "", "created": 0, "model": "", "service_tier": None}
+    chunks = [
+        empty | {"choices": [], "prompt_filter_results": []},
+        START,
+        chunk({"content": "a"}, **NULLS),
+        chunk({}, finish_reason="stop", native_finish_reason="completed") | {"timings": {"ms": 1}},
+    ]
+    names = ("id", "created", "model", "service_tier")
+    wrong = theirs()
+    events_of(wrong, chunks)
+    assert wrong.get_final_completion().to_dict().items() >= empty.items()
+    told = final(chunks).to_dict()
+    assert {name: told[name] for name in names} == {name: HEAD[name] for name in names}
+    assert (told["timings"], told["choices"][0]["native_finish_reason"]) == ({"ms": 1}, "completed")
+    assert "timings" not in wrong.get_final_completion().to_dict()
 
 
 def test_lists_without_an_index() -> None:
@@ -585,6 +638,7 @@ def test_a_choice_without_a_delta_and_a_first_chunk_without_a_choice() -> None:
     ]
     assert raises(chunks)
     assert raises([START, chunk("text")])  # other wrong types: see below
+    assert raises([START, calls(fragment(0, "", id="c", name="f", **CALL)), calls({"index": 0, "function": None})])
     assert final(chunks).choices[0].message.content == "a"
 
 
@@ -592,7 +646,8 @@ MISTYPED: list[dict[str, Any]] = [
     *({"choices": choices} for choices in (None, 1, "text", {}, [None, "text", 1, [START]])),
     *(chunk(delta) for delta in ("text", 1, [], False)),
     *(chunk({"refusal": refusal}) for refusal in (1, ["no"], {"no": 1})),
-    *(chunk({"tool_calls": fragments}) for fragments in (1, "text", {"index": 0}, [None, "text", 1, []])),
+    *(chunk({"tool_calls": fragments}) for fragments in (1, "text", [None, "text", 1, []])),
+    chunk({"tool_calls": [None, {"index": None}, 0]}),
     *(chunk({}, logprobs=logprobs) for logprobs in (1, "text", {"content": 1}, {"refusal": {}})),
     chunk({}, finish_reason=1),
     chunk({}, finish_reason=["stop"]),
