@@ -8,7 +8,7 @@ import pytest
 
 from conftest import Backend
 from deltafold import Limits, Seen
-from streams import END, chunk, event, merged, offset_of, payload, same, sse
+from streams import END, chunk, entry, event, merged, offset_of, payload, same, sse
 
 HI = chunk({"content": "hi"})
 
@@ -116,6 +116,21 @@ def test_usage_of_a_choice_past_the_limit_is_followed(backend: Backend) -> None:
     assert late.seen & Seen.USAGE
 
 
+def test_usage_of_two_choices_past_the_limit_is_told(backend: Backend) -> None:
+    both = {"choices": [entry(index=i, usage={"total_tokens": i}) for i in (5, 6)]}
+    outcome = merged(backend, chunk({"content": "x"}), both, limits={"max_choices": 1})
+    assert same(outcome.usage, {"total_tokens": 6})
+    assert outcome.seen & Seen.USAGE
+
+
+def test_a_model_that_does_not_fit_is_no_changed_id(backend: Backend) -> None:
+    outcome = merged(backend, {"id": "a", "model": "b"}, {"model": "c" * 99}, limits={"max_retained_bytes": 20})
+    assert (outcome.id, outcome.model) == ("a", "b")
+    assert outcome.error is not None
+    assert outcome.error["kind"] == "limit-exceeded"
+    assert outcome.diagnostics == []
+
+
 def test_remembered_indexes_are_bounded(backend: Backend) -> None:
     deltas = [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "0"}}]
     deltas += [{"index": i, "id": "a", "function": {"arguments": str(i)}} for i in range(1, 5)]
@@ -153,6 +168,7 @@ def test_the_last_index_that_is_remembered(backend: Backend, known: bool) -> Non
         ([{"id": "x"}, {"id": "yy"}], 2 + 3),
         ([{"model": "x"}, {"model": "yyy"}], 5 + 5),
         ([{"created": 17}], 7 + 2),
+        ([{"created": 0}, {"created": 17}], 7 + 2),
         ([{"x": None}], 1 + 4),
         ([{"x": True, "y": False}], 1 + 4 + 1 + 5),
         ([{"x": [1, 2, "é"]}], 1 + len('[1,2,"é"]'.encode()) - len("é".encode()) + len("\\u00e9")),
@@ -175,7 +191,11 @@ def test_the_last_index_that_is_remembered(backend: Backend, known: bool) -> Non
         ([chunk(usage={"a": 12})], 5 + 2 + 1 + 2),
         ([{"x_groq": {"usage": {"a": 12}}}], 6 + 2 + 5 + 2 + 1 + 2),
         ([chunk(logprobs={"content": [1, 2]})], 7 + 1 + 1),
+        ([chunk(logprobs={"content": None}), chunk(logprobs={"content": [1, 2]})], 7 + 1 + 1),
         ([chunk({}, text="ab", token_ids=[1, 22])], 4 + 2 + 9 + 1 + 2),
+        ([chunk({}, text=1234, token_ids=5678), chunk({}, text="ab", token_ids=[1, 22])], 4 + 2 + 9 + 1 + 2),
+        ([chunk({}, text="", token_ids=[])], 4 + 9),
+        ([chunk({}, text=None, token_ids=None), chunk({}, text="", token_ids=[])], 4 + 9),
         ([chunk({"reasoning": "ab"})], 9 + 2),
         ([chunk({"tool_calls": [{"index": 0, "id": "a", "type": "t", "function": {"name": "f"}}]})], 2 + 3 + 4 + 3 + 1),
         ([chunk(finish_reason="length")], 13 + 8),
@@ -184,6 +204,7 @@ def test_the_last_index_that_is_remembered(backend: Backend, known: bool) -> Non
         ([{"object": "chat.completion.chunk", "obfuscation": "x" * 99, "p": "x"}], 0),
         (['{ "x" : { } }'], 1 + 2),
         (['{"x":[ 1 , 1.50 ]}'], 1 + 8),
+        (['{"x":[1]}', '{"x":[ 1 , 2 ]}'], 1 + 5),
     ],
 )
 def test_retained_bytes(backend: Backend, chunks: list[Any], nbytes: int) -> None:
@@ -281,6 +302,24 @@ def test_the_piece_that_passes_a_limit_says_so(backend: Backend, over: dict[str,
     assert not accumulator.feed(event(chunk({"content": "a"})))
     assert accumulator.text() == "a"
     assert accumulator.error.kind == "limit-exceeded"
+    assert list(accumulator.result()["choices"][0]["message"]) == ["role", "content"]
+
+
+def test_a_list_of_logprobs_that_does_not_fit(backend: Backend) -> None:
+    outcome = merged(backend, chunk(logprobs={"content": [1]}), *END, limits={"max_retained_bytes": 5})
+    assert outcome.choice["logprobs"] == {}
+    assert not outcome.seen & Seen.LOGPROBS
+
+
+def test_past_the_limit_no_message_is_told(backend: Backend) -> None:
+    members = {"text": "x", "token_ids": [1], "logprobs": {"content": [1]}}
+    late = {"choices": [{"index": 0, "message": {"refusal": "x", "extra": "x"}, **members}]}
+    chunks = [chunk({"content": "123456"}), chunk({"refusal": "x", "extra": "x"}, **members), late, *END]
+    outcome = merged(backend, *chunks, limits={"max_retained_bytes": 5})
+    assert same(
+        outcome.choice, {"index": 0, "message": {"role": "assistant", "content": None}, "finish_reason": "stop"}
+    )
+    assert outcome.kinds == {}
 
 
 def test_zeros_past_the_limit_replace_no_counts(backend: Backend) -> None:

@@ -411,8 +411,18 @@ def test_token_ids_and_text_of_other_types(backend: Backend) -> None:
     assert same([result["choices"][0][name] for name in ("token_ids", "text")], [7, 8])
 
 
-@pytest.mark.parametrize("beside", [{}, {"delta": None}, {"delta": {}}, {"message": None}])
-def test_lists_beside_no_message_are_not_left_out(backend: Backend, beside: dict[str, Any]) -> None:
+@pytest.mark.parametrize("empty", [True, False])
+def test_token_ids_and_text_behind_other_types(backend: Backend, empty: bool) -> None:
+    values: list[tuple[Any, Any]] = [(7, 7), ([], ""), *([] if empty else [([1], "a"), ([], ""), ([2], "b")])]
+    result = of(backend, *(chunk(None, 0, token_ids=ids, text=text) for ids, text in values))
+    kept = [result["choices"][0][name] for name in ("token_ids", "text")]
+    assert same(kept, [7, 7] if empty else [[1, 2], "ab"])
+
+
+@pytest.mark.parametrize(
+    "beside", [{}, {"delta": None}, {"delta": {}}, {"message": None}, {"delta": {}, "message": {}}]
+)
+def test_lists_beside_a_delta_or_no_message_are_not_left_out(backend: Backend, beside: dict[str, Any]) -> None:
     more = {"choices": [{"index": 0, **beside, "token_ids": [2], "text": "b", "logprobs": {"content": [2]}}]}
     outcome = merged(backend, chunk({}, token_ids=[1], text="a", logprobs={"content": [1]}), more, *END)
     assert same(
@@ -436,7 +446,7 @@ def test_a_message_behind_no_delta_joins_what_came_beside_none(backend: Backend)
 @pytest.mark.parametrize("count", [11, 12, 13, 14, 40])
 def test_a_late_message_beside_many_names(backend: Backend, count: int) -> None:
     delta = {f"x{n}": f"v{n}" for n in range(count)}
-    message = {"choices": [{"index": 0, "message": {**delta, "new": "n"}}]}
+    message = {"choices": [{"index": 0, "message": {**dict.fromkeys(delta, "late"), "new": "n"}}]}
     outcome = merged(backend, chunk(delta), message, *END)
     assert same(outcome.message, {"role": "assistant", "content": None, **delta, "new": "n"})
     assert outcome.kinds == {"message-ignored": 1}
@@ -517,6 +527,45 @@ def test_after_a_delta_a_message_adds_what_lacked(backend: Backend) -> None:
     assert outcome.complete
 
 
+@pytest.mark.parametrize(
+    ("deltas", "message", "expected"),
+    [
+        ([{"content": "a"}], {"role": "tool"}, {"role": "tool", "content": "a"}),
+        ([{"content": None}], {"content": "late"}, {"role": "assistant", "content": "late"}),
+        ([{"content": []}], {"content": "late"}, {"role": "assistant", "content": "late"}),
+    ],
+)
+def test_what_no_delta_brought_a_message_brings(
+    backend: Backend, deltas: list[Any], message: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    late = {"choices": [{"index": 0, "message": message}]}
+    outcome = merged(backend, *map(chunk, deltas), late, *END)
+    assert same(outcome.message, expected)
+    assert outcome.kinds == {}
+
+
+@pytest.mark.parametrize(
+    ("deltas", "message", "expected"),
+    [
+        ([{"role": "assistant"}], {"role": "tool"}, {"role": "assistant", "content": None}),
+        ([{"refusal": "a"}] * 2, {"refusal": "late"}, {"role": "assistant", "content": None, "refusal": "aa"}),
+        (
+            [{"refusal": "a"}, {"refusal": "b", "x": 1}],
+            {"refusal": "late"},
+            {"role": "assistant", "content": None, "refusal": "ab", "x": 1},
+        ),
+        ([{"x": "a"}, {"y": "b"}], {"x": "c", "y": "c"}, {"role": "assistant", "content": None, "x": "a", "y": "b"}),
+    ],
+)
+def test_what_a_delta_brought_a_message_leaves(
+    backend: Backend, deltas: list[Any], message: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    late = {"choices": [{"index": 0, "message": message}]}
+    outcome = merged(backend, *map(chunk, deltas), late, *END)
+    assert same(outcome.message, expected)
+    assert outcome.kinds == {"message-ignored": 1}
+
+
 def test_after_a_delta_a_message_brings_missing_lists(backend: Backend) -> None:
     message = {"choices": [{"index": 0, "message": {}, "token_ids": [7], "text": "x", "logprobs": {"content": [7]}}]}
     first = merged(backend, chunk({}, token_ids=[1], text="a", logprobs={"content": [1]}), message, *END)
@@ -525,6 +574,17 @@ def test_after_a_delta_a_message_brings_missing_lists(backend: Backend) -> None:
     second = merged(backend, chunk({}), message, *END)
     assert same([second.choice[n] for n in ("token_ids", "text", "logprobs")], [[7], "x", {"content": [7]}])
     assert second.kinds == {}
+    third = merged(backend, chunk({}, token_ids=[], text="", logprobs={"content": []}), message, *END)
+    assert same([third.choice[n] for n in ("token_ids", "text", "logprobs")], [[7], "x", {"content": [7]}])
+    assert third.kinds == {}
+
+
+@pytest.mark.parametrize("lists", [{"token_ids": [7], "text": "x"}, {"logprobs": {"content": [7], "refusal": [7]}}])
+def test_two_lists_of_a_late_message_are_told(backend: Backend, lists: dict[str, Any]) -> None:
+    message = {"choices": [{"index": 0, "message": {}, **lists, "finish_reason": "length"}]}
+    outcome = merged(backend, chunk({}, **lists), message, *END)
+    assert outcome.choice["finish_reason"] == "length"
+    assert outcome.kinds == {"message-ignored": 1}
 
 
 @pytest.mark.parametrize(
@@ -536,6 +596,12 @@ def test_each_list_of_a_late_message_is_told(backend: Backend, name: str, value:
     outcome = merged(backend, chunk({}, **{name: value}), message, *END)
     assert same(outcome.choice[name], value)
     assert outcome.kinds == {"message-ignored": 1}
+
+
+@pytest.mark.parametrize("delta", [{"extra": "a", "images": ["b"]}, {"function_call": None}, {"function_call": 7}])
+def test_other_members_set_no_flag(backend: Backend, delta: dict[str, Any]) -> None:
+    accumulator = backend.ChatCompletionAccumulator()
+    assert accumulator.feed(sse(chunk(delta))) == 0
 
 
 @pytest.mark.parametrize("value", [[7], {"content": [7]}, {"refusal": [7]}])

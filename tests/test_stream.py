@@ -42,6 +42,12 @@ def test_white_space_around_a_payload(backend: Backend, white: str) -> None:
     assert (outcome.texts, outcome.done_seen, outcome.diagnostics) == ({0: "hi"}, True, [])
 
 
+@pytest.mark.parametrize("white", [" ", "\t", "\f"])
+def test_white_space_behind_a_payload(backend: Backend, white: str) -> None:
+    outcome = merged(backend, TEXT + white, STOP, "[DONE]")
+    assert (outcome.texts, outcome.done_seen, outcome.diagnostics) == ({0: "hi"}, True, [])
+
+
 @pytest.mark.parametrize("prefix", ["data:", "data: ", "data: data: ", "data:data:\t"])
 def test_a_repeated_prefix(backend: Backend, prefix: str) -> None:
     chunks = [STOP, prefix + TEXT, prefix + "[DONE]"]
@@ -83,6 +89,13 @@ def test_one_chunk_for_each_line(backend: Backend) -> None:
     assert outcome.diagnostics == [("missing-blank-line", 1, 0)]
     assert outcome.counts["chunks"] == 3
     assert outcome.counts["events"] == 1
+
+
+def test_lines_that_are_all_skipped(backend: Backend) -> None:
+    outcome = merged(backend, sse(HI) + b"data: null\ndata: {}\n\n" + sse(STOP, "[DONE]"))
+    assert (outcome.texts, outcome.error) == ({0: "hi"}, None)
+    assert outcome.kinds == {"missing-blank-line": 1}
+    assert outcome.counts["chunks"] == 2
 
 
 def test_a_repeated_prefix_in_a_later_line(backend: Backend) -> None:

@@ -498,9 +498,10 @@ def test_a_type_of_another_type(backend: Backend) -> None:
     ],
 )
 @pytest.mark.parametrize(("key", "given"), [("function", "arguments"), ("custom", "input")])
-def test_arguments_as_a_value(backend: Backend, key: str, given: str, wire: str, expected: str) -> None:
+@pytest.mark.parametrize("piece", ["delta", "message"])
+def test_arguments_as_a_value(backend: Backend, piece: str, key: str, given: str, wire: str, expected: str) -> None:
     fragment = f'{{"index":0,"id":"a","{key}":{{"name":"f","{given}":{wire}}}}}'
-    outcome = merged(backend, '{"choices":[{"index":0,"delta":{"tool_calls":[' + fragment + "]}}]}", *END)
+    outcome = merged(backend, f'{{"choices":[{{"index":0,"{piece}":{{"tool_calls":[{fragment}]}}}}]}}', *END)
     assert outcome.message["tool_calls"] == [{"id": "a", "type": key, key: {"name": "f", given: expected}}]
     assert outcome.diagnostics == [("object-arguments", 1, 0)]
 
@@ -745,6 +746,7 @@ def test_nothing_of_a_call_past_the_limit_is_retained(backend: Backend) -> None:
         ([call(1, name="g", arguments="{}"), call(1, name="g", arguments="{")], {}),
         ([call(1, name="g"), call(1, "b"), call(1, "c")], {"changed-call-id": 1}),
         ([call(1, "b", "g"), call(2), call(2)], {"unseen-call-index": 2}),
+        ([call(1, "b", "g"), call(2, "c", "h"), call(1), call(1, name="k")], {}),
     ],
 )
 @pytest.mark.parametrize("before", [1, 3])

@@ -183,6 +183,32 @@ def test_usage_of_x_groq(backend: Backend) -> None:
     assert outcome.seen & Seen.USAGE
 
 
+def test_usage_of_x_groq_beside_escapes(backend: Backend) -> None:
+    outcome = merged(backend, '{"x_groq":{"usage":{"total_tokens":13,"queue_time":1.50,"note":"\\u0041"}}}', *END)
+    assert same(outcome.usage, {"total_tokens": 13, "queue_time": 1.5, "note": "A"})
+    assert outcome.usage_source == "x_groq"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"timings": COUNTS},
+        {"timings": {"usage": COUNTS}},
+        {"x_groq": [COUNTS]},
+        {"x_groq": "usage"},
+        {"x_groq": {"usage": [9]}},
+        chunk({}, timings=COUNTS),
+        chunk({}, usage=[9]),
+    ],
+)
+def test_what_is_no_usage(backend: Backend, extra: dict[str, Any]) -> None:
+    outcome = merged(backend, extra, *END)
+    assert "usage" not in outcome.result
+    assert outcome.usage_source == "none"
+    assert not outcome.seen & Seen.USAGE
+    assert outcome.kinds == {}
+
+
 TOP, CHOICE, GROQ = ({"total_tokens": number} for number in (1, 2, 3))
 ZERO = {"total_tokens": 0}
 

@@ -277,7 +277,7 @@ class Choice:
         """A message is a piece; after a delta it adds only what the deltas lacked. True when something was left out."""
         ignored = False
         for name, value in message.items():
-            if self.had_delta and (self.brought(name) or name == "content" and self.delta_text):
+            if self.brought(name) or name == "content" and self.delta_text:
                 ignored |= says(value)
             else:
                 self._put(name, value, (place, name), chunk, ledger)
@@ -312,7 +312,7 @@ class Choice:
             held.add(value, ledger)
         elif fits and isinstance(held, Extend):
             held.add(value, place, chunk, ledger)
-        elif not ledger.over:
+        else:
             self._others().put(name, value, place, chunk, ledger)
 
     def _finish(self, value: Any, place: Place, chunk: Chunk, ledger: Ledger) -> None:
@@ -410,7 +410,7 @@ class Logprobs:
         if value is None:
             return False
         if isinstance(value, list):
-            if self._lacks_nothing("", value, ledger, lacking_only, by_message):
+            if self._lacks_nothing("", value, lacking_only, by_message):
                 return says(value)
             if self.entries is None:
                 self.entries = Extend()
@@ -424,7 +424,7 @@ class Logprobs:
             self.members = Members(OVERLAY)
         ignored = False
         for name, member in value.items():
-            if self._lacks_nothing(name, member, ledger, lacking_only, by_message):
+            if self._lacks_nothing(name, member, lacking_only, by_message):
                 ignored |= says(member)
             elif not isinstance(member, list):
                 self.members.put(name, member, (place, name), chunk, ledger)
@@ -432,10 +432,10 @@ class Logprobs:
                 self._extend(name, member, (place, name), chunk, ledger)
         return ignored
 
-    def _lacks_nothing(self, name: str, value: Any, ledger: Ledger, lacking_only: bool, by_message: bool) -> bool:
+    def _lacks_nothing(self, name: str, value: Any, lacking_only: bool, by_message: bool) -> bool:
         if lacking_only and name in self.by_delta:
             return True
-        if not by_message and says(value) and not ledger.over:
+        if not by_message and says(value):
             self.by_delta.add(name)
         return False
 

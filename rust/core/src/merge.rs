@@ -318,7 +318,7 @@ impl Choice {
     fn merge_message(&mut self, message: Value<'_>, ledger: &mut Ledger) -> bool {
         let mut ignored = false;
         for (name, value) in message.members() {
-            if self.had_delta && (name == "content" && self.delta_text || self.delta_names.contains(&name)) {
+            if name == "content" && self.delta_text || self.delta_names.contains(&name) {
                 ignored |= value.says();
             } else {
                 self.put(&name, value, ledger);
@@ -377,7 +377,6 @@ impl Choice {
         match self.others.get_mut(name) {
             Some(Slot::Joined(joined)) if fits => drop(joined.add(value, ledger)),
             Some(Slot::Extend(list)) if fits => drop(list.add(value, ledger)),
-            _ if ledger.over => {}
             _ => drop(self.others.put(name, value, ledger)),
         }
     }
