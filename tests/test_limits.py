@@ -346,6 +346,16 @@ def test_a_placeholder_stays_where_the_arguments_do_not_fit(backend: Backend) ->
     assert accumulator.diagnostics == []
 
 
+def test_arguments_that_do_not_fit_bring_no_call(backend: Backend) -> None:
+    accumulator = backend.ChatCompletionAccumulator(Limits(max_retained_bytes=6))
+    flags = [
+        accumulator.feed(event(chunk({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})))
+        for text in ('{"a"', ':"long"}')
+    ]
+    assert flags == [Seen.TOOL_CALL, Seen.ERROR]
+    assert accumulator.tool_calls()[0].arguments == '{"a"'
+
+
 def test_all_of_openai_s_usage_is_followed(backend: Backend) -> None:
     prompt = dict.fromkeys(["cached_tokens", "cache_write_tokens", "audio_tokens", "image_tokens", "text_tokens"], 3)
     names = [
