@@ -282,11 +282,17 @@ class ChoiceState:
     def _call_deltas(self, fragments: list[Any], events: list[Any]) -> list[CallState]:
         touched: list[CallState] = []
         for fragment in fragments:
-            function = getattr(fragment, "function", None)
-            call = self._call_of(fragment, function) if hasattr(fragment, "function") else None
+            try:
+                index, id, function = fragment.index, fragment.id, fragment.function
+                name, given = function.name, function.arguments
+            except AttributeError:  # no function, or an object as above
+                if not hasattr(fragment, "function"):
+                    continue
+                index, id, function = members(fragment, "index", "id", "function")
+                name, given = members(function, "name", "arguments")
+            call = self._call_of(index, id, name)
             if call is None:
                 continue
-            given = getattr(function, "arguments", None)
             text = given if isinstance(given, str) else ""
             call.written += len(text) if given is None or text else len(self.call(call).arguments) - call.written
             events.append(FunctionToolCallArgumentsDeltaEvent(call.name, call.position, self, call, call.written, text))
@@ -294,13 +300,12 @@ class ChoiceState:
                 touched.append(call)
         return touched
 
-    def _call_of(self, fragment: Any, function: Any) -> CallState | None:
+    def _call_of(self, index: Any, id: Any, name: Any) -> CallState | None:
         """The function call that a fragment went to, by the accumulator's rules; None for a custom tool's."""
-        index, id = members(fragment, "index", "id")
         if type(index) is not int or index < 0:
             index = None
         known = None if index is None else self._by_index.get(index)
-        if id or getattr(function, "name", None) or not self._calls:
+        if id or name or not self._calls:
             known = self._look_up(id, known)
         elif known is None:
             known = max(self._calls, key=lambda call: call.number)
