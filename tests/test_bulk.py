@@ -183,6 +183,12 @@ def test_records(backend: Backend) -> None:
     assert [(one, error) for one, error, _ in found[3:]] == [(None, reason) for reason in reasons]
 
 
+def test_numbers_with_many_zeros_lead_nowhere(backend: Backend) -> None:
+    log = lines_of(b'{"a":["x",%s]}' % json.dumps(body("a").decode()).encode())
+    assert merge_records(backend, log, ["a", "0" * 18 + "1"])[0][0] == completion("a")
+    assert merge_records(backend, log, ["a", "0" * 19 + "1"])[0][1] == "the line has no such member"
+
+
 GOOD = json.dumps(body("a").decode()).encode()
 OTHER = json.dumps(body("z").decode()).encode()
 NO_JSON, NO_MEMBER, NO_TEXT = "the line is not JSON", "the line has no such member", "the member is not text"

@@ -64,7 +64,7 @@ impl Reader {
                 Kind::Object => {
                     tape.members(at).find(|(key, _)| tape.key(line, *key) == name.as_str()).map(|(_, value)| value)
                 }
-                Kind::Array if name.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Kind::Array if name.len() < 20 && name.bytes().all(|byte| byte.is_ascii_digit()) => {
                     name.parse().ok().and_then(|number| tape.items(at).nth(number))
                 }
                 _ => None,
