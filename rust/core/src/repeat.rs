@@ -16,7 +16,7 @@ use std::ops::Range;
 const FORMS: usize = 2;
 /// Literals of a form.
 const PARTS: usize = 10;
-/// Bytes of a unit that is looked at.
+/// Bytes of a unit that is learned.
 const LONGEST: usize = 16 * 1024;
 /// Units in a row that fitted nothing after which only every eighth is looked at.
 const PATIENCE: u32 = 4;
@@ -29,7 +29,7 @@ pub(crate) struct Repeats {
     out: Vec<u8>,
     forms: [Form; FORMS],
     misses: u32,
-    /// Behind each quote and line feed of the last unit.
+    /// Behind each quote and line feed of the last unit, in as much of it as may be learned.
     marks: Vec<Place>,
 }
 
@@ -79,7 +79,11 @@ impl Repeats {
             let out = &mut self.out;
             let more = if looked_at {
                 self.marks.clear();
-                unescape_unit(bytes, &mut place, out, |place| self.marks.push(place))?
+                unescape_unit(bytes, &mut place, out, |place| {
+                    if place.at - unit.at <= LONGEST {
+                        self.marks.push(place);
+                    }
+                })?
             } else {
                 unescape_unit(bytes, &mut place, out, |_| ())?
             };
@@ -315,5 +319,14 @@ mod tests {
         );
         assert_eq!(repeats.forms[0].length, 3);
         assert_eq!(repeats.misses, 1, "the end of the string is all that fitted nothing");
+    }
+
+    #[test]
+    fn of_a_unit_too_long_to_learn_little_is_kept() {
+        let text = format!("{}\"", r#"\""#.repeat(LONGEST));
+        let mut repeats = Repeats::default();
+        let (_, _, value) = repeats.unescape(text.as_bytes(), 0).unwrap();
+        assert_eq!(repeats.text(value), "\"".repeat(LONGEST).as_bytes());
+        assert_eq!(repeats.marks.len(), LONGEST / 2);
     }
 }
