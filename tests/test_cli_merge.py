@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from deltafold.cli import _sources
+from deltafold.cli import _sources, _terminal
 from streams import END, chunk, sse
 from test_cli import Run, environment, posix, run  # noqa: F401  the fixtures
 
@@ -269,3 +270,91 @@ def test_what_cannot_be_seen_is_escaped(run: Run, tmp_path: Path) -> None:  # no
         done = run("merge", *arguments)
         assert texts(done.stdout) == [text]
         assert '"a\\u007f\\u202e\\u200b\\udb40\\udc41漢"' in done.stdout.decode()
+
+
+@posix
+def test_files_of_all_kinds_keep_their_order(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    wanted: list[Any] = [str(at) for at in range(300)]
+    for text in wanted:
+        (logs / f"{int(text):03}.sse").write_bytes(body(text))
+    (logs / "100.sse").write_bytes(b": " + b"x" * 5_000_000 + b"\n" + body("100"))
+    (logs / "120.sse").write_bytes(gzip.compress(body("120")))
+    (logs / "130.sse").rename(logs / "130.sse.gz")
+    (logs / "130.sse.gz").write_bytes(gzip.compress(body("130")))
+    (logs / "150.sse").write_bytes(b"<html>")
+    (logs / "170.sse").write_bytes(b"")
+    (logs / "190.sse").write_bytes(gzip.compress(body("190"))[:-12])
+    (logs / "210.sse").unlink()
+    (logs / "210.sse").symlink_to("nowhere")
+    wanted[150] = wanted[170] = None
+    del wanted[210], wanted[190]
+    for threads in ("1", "3"):
+        done = run("merge", "-j", threads, "logs")
+        assert (done.returncode, texts(done.stdout)) == (2, wanted)
+        said = done.stderr.decode().splitlines()
+        assert [line.split(": ", 1)[0] for line in said[:-1]] == [f"logs/{at}.sse" for at in (150, 170, 190, 210)]
+        assert said[2].startswith("logs/190.sse: cannot be read: broken gzip data: ")
+        assert said[3] == "logs/210.sse: cannot be read: No such file or directory"
+        assert said[4].startswith("deltafold: 298 bodies, 296 without error; ")
+    done = run("merge", "-q", "--on-error", "fail", "logs")
+    assert (done.returncode, texts(done.stdout)) == (2, wanted[:150])
+
+
+@posix
+def test_a_named_pipe_is_left_to_who_can_wait(tmp_path: Path) -> None:
+    rust = pytest.importorskip("deltafold._rust")
+    os.mkfifo(tmp_path / "pipe.sse")
+    (tmp_path / "a.sse").write_bytes(body("a"))
+    about = (tmp_path / "a.sse").stat()
+    size = about.st_size
+    paths = [str(tmp_path / name) for name in ("pipe.sse", ".", "a.sse", "none.sse")]
+    [pipe, folder, (read, (line, error, notes)), missing] = rust._merge_files(paths, size, None)
+    assert (pipe, folder, missing) == (None, None, None)
+    assert (read, texts(line), error, notes) == (size, ["a"], None, [])
+    assert rust._merge_files(paths, size - 1, None)[2] is None
+    assert rust._merge_files(paths, size, (about.st_dev, about.st_ino))[2] is None
+    assert rust._merge_files(paths, size, (about.st_dev, about.st_ino + 1))[2] is not None
+
+
+@posix
+def test_ctrl_c_leaves_whole_lines_in_a_pipe(environment: dict[str, str], tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "log.jsonl").write_bytes(records(*[body("x" * 400)] * 2000))
+    for unbuffered in ("", "1"):
+        command = [sys.executable, "-m", "deltafold", "merge", "--field", "a.b", "log.jsonl"]
+        changed = environment | {"PYTHONUNBUFFERED": unbuffered}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=changed, cwd=tmp_path) as process:
+            assert process.stdout is not None
+            read = process.stdout.read(1000)
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
+            read += process.stdout.read()
+        assert process.returncode == 130
+        assert read.endswith(b"\n")
+        assert read.count(b"\n") < 2000
+
+
+def test_what_is_written_in_part_is_written_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Few(io.BytesIO):
+        def write(self, text: Any) -> int:
+            return super().write(text[:3])
+
+    for buffer in (Few(), io.BytesIO()):
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer))
+        monkeypatch.setattr(_terminal, "PIPE", 4)
+        _terminal.write_lines(b"a\nb\nc\nlong line\nd")
+        assert buffer.getvalue() == b"a\nb\nc\nlong line\nd"
+
+
+def test_output_that_would_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def write(self, text: Any) -> Any:
+            return None
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Full()))
+    with pytest.raises(_terminal.Unwritable, match="temporarily unavailable"):
+        _terminal.write(b"a\n")

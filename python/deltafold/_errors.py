@@ -101,7 +101,9 @@ class InternalError(DeltafoldError):
 def escape(text: str, limit: int = SHOWN) -> str:
     """``text`` for a log line or a terminal: controls, bidi marks and other invisible characters as ``\\x..``, ``\\u....``;
     cut to ``limit`` characters of the input with ``…`` behind."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:limit])
+    shown = text[:limit]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
     return shown + "…" if len(text) > limit else shown
 
 

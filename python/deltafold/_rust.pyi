@@ -120,6 +120,9 @@ def merge_many(
 def _merge_lines(
     bodies: Iterable[Piece | None], threads: int, limits: Limits | None, n: int | None
 ) -> list[tuple[bytes | None, DeltafoldError | str | None, list[Diagnostic]]]: ...
+def _merge_files(
+    paths: Sequence[str], most: int, output: tuple[int, int] | None
+) -> list[tuple[int, tuple[bytes | None, DeltafoldError | None, list[Diagnostic]]] | None]: ...
 def _merge_records(
     head: bytes, block: bytes, path: Sequence[str]
 ) -> tuple[int, int, int, bytes, list[tuple[int, int, int, DeltafoldError | str | None, list[Diagnostic], str]]]: ...

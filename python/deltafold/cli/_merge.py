@@ -1,8 +1,8 @@
 """``deltafold merge``: recorded streams in, one merged object a line out.
 
-This thread reads and writes; the threads of a pool take a batch each, of bodies or of the lines of a log, and merge it without
-the lock of the interpreter. What is held at most: a batch for each thread, and two. A body that is larger than a batch is fed
-as it is read, and so is standard input.
+This thread writes, and reads logs and what is packed; the threads of a pool take a batch each, of bodies, of the lines of a log
+or of files, which they read too, and merge it without the lock of the interpreter. What is held at most: a batch for each
+thread, and two. A body that is larger than a batch is fed as it is read, and so is standard input.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ RANK = (COMPLETE, TRUNCATED, UPSTREAM, UNUSABLE)
 # Pure Python merges on this thread, so that Ctrl-C finds it: small batches.
 BATCH_BYTES = 2 * 1024 * 1024 if BACKEND == "rust" else 64 * 1024
 BATCH_BODIES = 256
+BATCH_FILES = 64
+# Where the threads read files too; elsewhere they would not know the file that is written to.
+READS = BACKEND == "rust" and os.name == "posix"
 AHEAD = 2  # batches more than threads
 MOST_THREADS = 64
 SHOWN = 20  # lines about what was odd, and as many about errors, before the rest is only counted
@@ -135,9 +138,17 @@ class _Bodies(NamedTuple):
     merged: Callable[[], list[Outcome]]
 
 
+class _Files(NamedTuple):
+    sources: list[Source]
+    merged: Callable[[], list[tuple[int, Outcome] | None]]
+
+
 class _Records(NamedTuple):
     log: _Log
     merged: Callable[[], Any]
+
+
+_Batch = _Bodies | _Files | _Records
 
 
 class _Log:
@@ -166,7 +177,9 @@ class _Run:
         self.names: list[str] = []
         self.bodies: list[bytes] = []
         self.held = 0
-        self.waiting: deque[_Bodies | _Records] = deque()
+        self.files: list[Source] = []
+        self.waiting: deque[_Batch] = deque()
+        self.printed: list[bytes] = []
         self.status = COMPLETE
         self.count = self.bytes = self.read = 0
         self.errors: Counter[str] = Counter()
@@ -194,7 +207,7 @@ class _Run:
             self.progress.close()
             if self.pool is not None:
                 self.pool.shutdown(wait=False, cancel_futures=True)
-        _terminal.flush()
+        self._send()
         if self.count > 1 and not self.arguments.quiet:
             _terminal.say(self._summary())
         return self.status
@@ -204,7 +217,7 @@ class _Run:
     def _take(self, source: Source) -> None:
         path = self.arguments.field
         if path is not None and source.of_lines:
-            self._submit_bodies()
+            self._submit_held()
             log = _Log(source.name)
             for block in source.blocks(BATCH_BYTES):
                 if block is None:
@@ -213,6 +226,15 @@ class _Run:
                     self._submit(lambda merged: _Records(log, merged), _merge_records, *block, path)
                     self._write(self.ahead)
                     self.progress.at(self.read + source.position, self.count)
+            return
+        if READS and not source.live and not source.is_packed:
+            if self.bodies:
+                self._submit_held()
+            self.files.append(source)
+            if len(self.files) >= BATCH_FILES:
+                self._submit_held()
+                self._write(self.ahead)
+                self.progress.at(self.read, self.count)
             return
         if source.live:
             self._flush()
@@ -241,31 +263,41 @@ class _Run:
             self.progress.at(self.read + source.position, self.count)
         accumulator.close()
         self._tell_body(source.name, (accumulator.result_json(), accumulator.error, accumulator.diagnostics))
-        _terminal.flush()
+        self._send()
 
     def _add(self, name: str, body: bytes, position: int) -> None:
+        if self.files:
+            self._submit_held()
         self.names.append(name)
         self.bodies.append(body)
         self.held += len(body)
         self.bytes += len(body)
         if self.held >= BATCH_BYTES or len(self.bodies) >= BATCH_BODIES:
-            self._submit_bodies()
+            self._submit_held()
             self._write(self.ahead)
             self.progress.at(position, self.count)
 
-    def _submit_bodies(self) -> None:
+    def _submit_held(self) -> None:
+        if self.files:
+            from .._rust import _merge_files
+
+            files, self.files = self.files, []
+            paths = [source.path for source in files]
+            output = _terminal.output_file()
+            self._submit(lambda merged: _Files(files, merged), _merge_files, paths, BATCH_BYTES, output)
         if self.bodies:
             names = self.names
             self._submit(lambda merged: _Bodies(names, merged), _merge_lines, self.bodies, 1, None, None)
             self.names, self.bodies, self.held = [], [], 0
 
-    def _submit(
-        self, batch: Callable[[Callable[[], Any]], _Bodies | _Records], merge: Callable[..., Any], *arguments: Any
-    ) -> None:
+    def _submit(self, batch: Callable[[Callable[[], Any]], _Batch], merge: Callable[..., Any], *arguments: Any) -> None:
         if self.threads and self.pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self.pool = ThreadPoolExecutor(self.threads, "deltafold")
+            # glibc gives what is freed back to the system, to ask for it again with the next batch, unless as much was freed
+            # at once before. Of this nothing is touched.
+            bytes(4 * BATCH_BYTES)
         if self.pool is not None:
             self.waiting.append(batch(self.pool.submit(merge, *arguments).result))
         else:
@@ -276,9 +308,9 @@ class _Run:
 
     def _flush(self) -> None:
         """Writes everything that has come."""
-        self._submit_bodies()
+        self._submit_held()
         self._write(0)
-        _terminal.flush()
+        self._send()
 
     def _write(self, keep: int) -> None:
         """Writes what is done, until only so many batches wait."""
@@ -286,9 +318,27 @@ class _Run:
             batch = self.waiting.popleft()
             if isinstance(batch, _Records):
                 self._tell_records(batch.log, *batch.merged())
+            elif isinstance(batch, _Files):
+                for source, read in zip(batch.sources, batch.merged()):
+                    self._tell_file(source, read)
             else:
                 for name, outcome in zip(batch.names, batch.merged()):
                     self._tell_body(name, outcome)
+            self._send()
+
+    def _tell_file(self, source: Source, read: tuple[int, Outcome] | None) -> None:
+        if read is not None:
+            size, outcome = read
+            self.bytes += size
+            self.read += size
+            self._tell_body(source.name, outcome)
+            return
+        try:
+            self._stream(source, [], source.pieces())
+        except OSError as failure:
+            self._send()
+            self._unreadable(source.name, failure.strerror or str(failure))
+        self.read += source.position
 
     def _tell_body(self, name: str, outcome: Outcome) -> None:
         line, error, notes = outcome
@@ -321,7 +371,7 @@ class _Run:
         for note in notes:
             self.odd[note.kind] += 1
         if not self.arguments.quiet and (notes or error):
-            _terminal.flush()
+            self._send()
             for note in notes:
                 where = "" if note.offset is None else f", first at byte {note.offset}"
                 self._say("odd", f"{name}: {note.kind}: {note.count}{where}")
@@ -337,7 +387,7 @@ class _Run:
         self._worse(STATUS.get(kind, UNUSABLE))
 
     def _print(self, lines: bytes, unseen: str | None = "") -> None:
-        """Writes whole lines; ``unseen``: the characters in them that may be invisible, None when nobody knows."""
+        """Prints whole lines; ``unseen``: the characters in them that may be invisible, None when nobody knows."""
         if self.arguments.pretty:
             texts = [json.dumps(json.loads(line), indent=2, ensure_ascii=False) for line in lines.splitlines()]
             lines = "".join(f"{text}\n" for text in texts).encode()
@@ -345,8 +395,13 @@ class _Run:
             lines = _terminal.visible(lines.decode()).encode()
         elif unseen:
             lines = _terminal.visible_but(lines, unseen)
-        if lines:
-            _terminal.write(lines)
+        self.printed.append(lines)
+
+    def _send(self) -> None:
+        """Writes what was printed."""
+        lines = b"".join(self.printed)
+        self.printed.clear()
+        _terminal.write_lines(lines)
 
     def _unreadable(self, name: str, reason: str) -> None:
         self.errors["unreadable"] += 1
@@ -356,7 +411,7 @@ class _Run:
     def _worse(self, status: int) -> None:
         self.status = max(self.status, status, key=RANK.index)
         if self.arguments.on_error == "fail":
-            _terminal.flush()
+            self._send()
             raise _Failed
 
     def _say(self, what: str, line: str) -> None:

@@ -50,6 +50,11 @@ class Source:
         return not bare(self.path).endswith(BODY)
 
     @property
+    def is_packed(self) -> bool:
+        """Its name says that it is packed."""
+        return self.path.lower().endswith(PACKED)
+
+    @property
     def size(self) -> int:
         """Bytes, 0 when nobody knows."""
         try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import select
 import stat
 import sys
 from typing import IO, TextIO
@@ -17,14 +19,17 @@ __all__ = [
     "flush",
     "is_output",
     "is_terminal",
+    "output_file",
     "say",
     "visible",
     "visible_but",
     "write",
+    "write_lines",
 ]
 
 UNWRITABLE = 1  # the exit status when standard output takes no more, a full disk for one
 UNUSUAL = re.compile(r"[^\n\x20-\x7e]+")
+PIPE = getattr(select, "PIPE_BUF", 4096)
 FEW = 16  # characters that are replaced one after the other
 
 
@@ -36,16 +41,33 @@ class Unwritable(Exception):
     """Standard output is closed or takes no more."""
 
 
-def write(line: bytes) -> None:
+def write(text: bytes) -> None:
     """Writes to standard output; raises ReaderGone, or Unwritable for any other reason."""
     try:
         if sys.stdout is None:
             raise Unwritable("standard output is closed")
-        sys.stdout.buffer.write(line)
+        while text:  # without a buffer a part may be all that is written
+            written = sys.stdout.buffer.write(text)
+            if written is None:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            text = text[written:]
     except BrokenPipeError:
         raise ReaderGone from None
     except OSError as error:
         raise Unwritable(f"cannot write to standard output: {error.strerror}") from None
+
+
+def write_lines(text: bytes) -> None:
+    """Writes whole lines, as ``write``, and sends them on: to a file all at once, else so many as a pipe takes whole or not at
+    all, for whoever reads it when Ctrl-C comes. Only a line that is longer than that may then lack its end.
+    """
+    start = 0
+    many = len(text) if output_file() else PIPE
+    while start < len(text):
+        end = (text.rfind(b"\n", start, start + many) + 1) or (text.find(b"\n", start) + 1) or len(text)
+        write(text[start:end])
+        flush()
+        start = end
 
 
 def flush() -> None:
@@ -65,15 +87,24 @@ def abandon() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def output_file() -> tuple[int, int] | None:
+    """Device and inode of the file that standard output is written to, if it is one."""
+    if sys.stdout is None:
+        return None
+    try:
+        written = os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError):  # no real file, as within a test
+        return None
+    return (written.st_dev, written.st_ino) if stat.S_ISREG(written.st_mode) else None
+
+
 def is_output(file: IO[bytes]) -> bool:
     """Whether a file is the one that standard output is written to: what is read of it would never end."""
-    if sys.stdout is None:
+    output = output_file()
+    if output is None:
         return False
-    try:
-        written, read = os.fstat(sys.stdout.fileno()), os.fstat(file.fileno())
-    except (OSError, ValueError):  # no real file, as within a test
-        return False
-    return stat.S_ISREG(read.st_mode) and os.path.samestat(written, read)
+    read = os.fstat(file.fileno())
+    return (read.st_dev, read.st_ino) == output
 
 
 def say(line: str) -> None:

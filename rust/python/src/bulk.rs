@@ -9,7 +9,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList};
 use std::cell::RefCell;
+use std::fs::{File, Metadata};
+use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -128,22 +131,91 @@ pub fn _merge_lines<'py>(
     let threads = threads_of(&threads)?;
     let (limits, fold) = (limits_of(py, limits)?, fold_of(n)?);
     let list = PyList::empty(py);
-    let merge = |body: &[u8]| {
-        let core = merged(body, limits, fold);
-        let odd = core.error().is_some() || !core.diagnostics().is_empty();
-        (core.result_json(), odd.then_some(core))
-    };
+    let merge = |body: &[u8]| line_of(body, limits, fold);
     in_batches(py, bodies, threads, merge, |outcome| match outcome {
         None => list.append((py.None(), "no body", PyList::empty(py))),
-        Some(None) => list.append((py.None(), internal_error(py)?.into_value(py), PyList::empty(py))),
-        Some(Some((text, core))) => {
-            let text = PyBytes::new(py, text.as_bytes());
-            let Some(core) = core else { return list.append((text, py.None(), PyList::empty(py))) };
-            let error = core.error().map(|failure| exception(py, failure, &core)).transpose()?;
-            list.append((text, error, diagnostics(py, core.diagnostics())?))
-        }
+        Some(line) => list.append(told(py, line)?),
     })?;
     Ok(list)
+}
+
+/// A body's `result_json()`, and its accumulator where there is an error or a diagnostic.
+type Line = (String, Option<Accumulator>);
+
+fn line_of(body: &[u8], limits: Limits, fold: bool) -> Line {
+    let core = merged(body, limits, fold);
+    let odd = core.error().is_some() || !core.diagnostics().is_empty();
+    (core.result_json(), odd.then_some(core))
+}
+
+/// A line, the error and the diagnostics for Python; None where a panic was caught.
+fn told<'py>(py: Python<'py>, line: Option<Line>) -> PyResult<Told<'py>> {
+    let Some((text, core)) = line else {
+        return Ok((None, Some(internal_error(py)?.into_value(py).into_bound(py).into_any()), PyList::empty(py)));
+    };
+    let text = Some(PyBytes::new(py, text.as_bytes()));
+    let Some(core) = core else { return Ok((text, None, PyList::empty(py))) };
+    let error = core.error().map(|failure| exception(py, failure, &core)).transpose()?;
+    Ok((text, error, diagnostics(py, core.diagnostics())?))
+}
+
+type Told<'py> = (Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyAny>>, Bound<'py, PyList>);
+
+/// Files with a body each, read and merged without the lock of the interpreter and on this thread alone: opening a small file
+/// in Python costs more than merging it.
+///
+/// Args:
+///     paths: where they are.
+///     most: bytes of the largest that is read.
+///     output: device and inode of a file that is not to be read, or None.
+///
+/// Returns:
+///     For each path its length and what `_merge_lines` gives; or None where somebody else must look: it is no regular
+///     file, too large, packed, the output, or cannot be read.
+#[pyfunction]
+#[pyo3(signature = (paths, most, output))]
+pub fn _merge_files<'py>(
+    py: Python<'py>,
+    paths: Vec<PathBuf>,
+    most: u64,
+    output: Option<(u64, u64)>,
+) -> PyResult<Vec<Option<(usize, Told<'py>)>>> {
+    let lines: Vec<Option<(usize, Option<Line>)>> = py.detach(|| {
+        let mut body = Vec::new();
+        let lines = paths.iter().map(|path| {
+            read_plain(path, most, output, &mut body)?;
+            Some((body.len(), guarded(|| line_of(&body, Limits::default(), false))))
+        });
+        lines.collect()
+    });
+    lines.into_iter().map(|line| line.map(|(size, line)| Ok((size, told(py, line)?))).transpose()).collect()
+}
+
+/// Reads a whole file into the empty `body`, if it is a plain one; else None.
+fn read_plain(path: &Path, most: u64, output: Option<(u64, u64)>, body: &mut Vec<u8>) -> Option<()> {
+    body.clear();
+    let about = std::fs::metadata(path).ok()?; // before it is opened: to open a named pipe is to wait
+    let is_output = |output| identity(&about).is_none_or(|its| its == output);
+    if !about.is_file() || about.len() > most || output.is_some_and(is_output) {
+        return None;
+    }
+    File::open(path).ok()?.take(most + 1).read_to_end(body).ok()?;
+    let packed = PACKED.iter().any(|magic| body.starts_with(magic));
+    (body.len() as u64 <= most && !packed).then_some(())
+}
+
+/// What gzip and zstd data begins with.
+const PACKED: [&[u8]; 2] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd"];
+
+#[cfg(unix)]
+fn identity(about: &Metadata) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    Some((about.dev(), about.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> Option<(u64, u64)> {
+    None
 }
 
 /// The bodies in the records of a log, merged without the lock of the interpreter and on this thread alone.
@@ -183,10 +255,9 @@ pub fn _merge_records<'py>(
             let from = output.len();
             let outcome = guarded(|| {
                 let body = reader.text_at(line, &path)?;
-                let core = merged(&body, Limits::default(), false);
-                output.extend_from_slice(core.result_json().as_bytes());
-                let odd = core.error().is_some() || !core.diagnostics().is_empty();
-                Ok(odd.then_some(core))
+                let (text, core) = line_of(&body, Limits::default(), false);
+                output.extend_from_slice(text.as_bytes());
+                Ok(core)
             });
             let outcome = outcome.unwrap_or_else(|| {
                 reader = Reader::new();

@@ -22,6 +22,7 @@ fn _rust(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(bulk::merge, module)?)?;
     module.add_function(wrap_pyfunction!(bulk::merge_many, module)?)?;
     module.add_function(wrap_pyfunction!(bulk::_merge_lines, module)?)?;
+    module.add_function(wrap_pyfunction!(bulk::_merge_files, module)?)?;
     module.add_function(wrap_pyfunction!(bulk::_merge_records, module)?)?;
     Ok(())
 }
