@@ -290,6 +290,11 @@ def test_the_installed_command(environment: dict[str, str]) -> None:
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and shells as POSIX has them")
 
 
+def heed_ctrl_c() -> None:
+    """For a child: a shell starts what is to run behind it with Ctrl-C ignored, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @posix
 def test_a_reader_that_goes_away(environment: dict[str, str]) -> None:
     files = [str(EXAMPLES / "openai-text.sse")] * 400
@@ -307,7 +312,9 @@ def test_a_reader_that_goes_away(environment: dict[str, str]) -> None:
 def test_ctrl_c(environment: dict[str, str]) -> None:
     command = [sys.executable, "-u", "-m", "deltafold", "merge", str(EXAMPLES / "openai-text.sse"), "-"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, preexec_fn=heed_ctrl_c
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()  # now it waits for its standard input
         time.sleep(0.1)

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from deltafold.cli import _sources, _terminal
 from streams import END, chunk, sse
-from test_cli import Run, environment, posix, run  # noqa: F401  the fixtures
+from test_cli import Run, environment, heed_ctrl_c, posix, run  # noqa: F401  the fixtures
 
 
 def body(text: str) -> bytes:
@@ -156,7 +157,9 @@ def test_ctrl_c_in_long_work(environment: dict[str, str], tmp_path: Path) -> Non
     (tmp_path / "log.jsonl").write_bytes(records(*[body("x" * 200)] * 20_000))
     command = [sys.executable, "-m", "deltafold", "merge", "--field", "a.b", "log.jsonl"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment, cwd=tmp_path) as process:
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, env=environment, cwd=tmp_path, preexec_fn=heed_ctrl_c
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -319,23 +322,36 @@ def test_a_named_pipe_is_left_to_who_can_wait(tmp_path: Path) -> None:
 
 
 @posix
-def test_ctrl_c_leaves_whole_lines_in_a_pipe(environment: dict[str, str], tmp_path: Path) -> None:  # noqa: F811
-    (tmp_path / "log.jsonl").write_bytes(records(*[body("x" * 400)] * 2000))
-    for unbuffered in ("", "1"):
-        command = [sys.executable, "-m", "deltafold", "merge", "--field", "a.b", "log.jsonl"]
-        changed = environment | {"PYTHONUNBUFFERED": unbuffered}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=changed, cwd=tmp_path) as process:
-            assert process.stdout is not None
-            read = process.stdout.read(1000)
-            process.send_signal(signal.SIGINT)
-            try:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("stalled", [False, True], ids=["reads on", "stalled"])
+def test_ctrl_c_leaves_whole_lines_in_a_pipe(
+    environment: dict[str, str],  # noqa: F811
+    tmp_path: Path,
+    unbuffered: str,
+    stalled: bool,
+) -> None:
+    """Also where the reader has stopped reading, with the pipe full."""
+    (tmp_path / "log.jsonl").write_bytes(records(*[body("x" * 400)] * 20_000))
+    command = [sys.executable, "-m", "deltafold", "merge", "--field", "a.b", "log.jsonl"]
+    changed = environment | {"PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, env=changed, cwd=tmp_path, preexec_fn=heed_ctrl_c
+    ) as process:
+        assert process.stdout is not None
+        read = process.stdout.read(1000)
+        if stalled:
+            time.sleep(0.3)  # now it waits for room in the pipe
+        process.send_signal(signal.SIGINT)
+        try:
+            if stalled:
                 process.wait(60)
-            finally:
-                process.kill()
             read += process.stdout.read()
-        assert process.returncode == 130
-        assert read.endswith(b"\n")
-        assert read.count(b"\n") < 2000
+            process.wait(60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert read.endswith(b"\n")
+    assert read.count(b"\n") < 20_000
 
 
 def test_what_is_written_in_part_is_written_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = parsed.run(parsed)
         _terminal.flush()
     except KeyboardInterrupt:
+        _terminal.interrupted()
         return INTERRUPTED
     except _terminal.ReaderGone:
         _terminal.abandon()

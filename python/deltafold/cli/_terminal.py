@@ -17,6 +17,7 @@ __all__ = [
     "Unwritable",
     "abandon",
     "flush",
+    "interrupted",
     "is_output",
     "is_terminal",
     "output_file",
@@ -85,6 +86,15 @@ def abandon() -> None:
     """Gives up on standard output, so that the interpreter does not complain at its end."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def interrupted() -> None:
+    """After Ctrl-C: a file still gets what was written. A pipe does not: nobody may be reading it, and the interpreter would
+    wait for them at its end.
+    """
+    if output_file() is None:
+        with contextlib.suppress(OSError, ValueError):  # no real file, as within a test
+            abandon()
 
 
 def output_file() -> tuple[int, int] | None:
