@@ -322,6 +322,17 @@ def test_a_named_pipe_is_left_to_who_can_wait(tmp_path: Path) -> None:
 
 
 @posix
+def test_what_large_results_are_behind_is_left(tmp_path: Path) -> None:
+    rust = pytest.importorskip("deltafold._rust")
+    (tmp_path / "a.sse").write_bytes(CUT)
+    paths = [str(tmp_path / "a.sse")] * 3
+    [(_, (line, *_)), *_] = rust._merge_files(paths, len(CUT), None)
+    assert len(CUT) < len(line)
+    for most, read in ((len(line) - 1, 1), (len(line), 2), (2 * len(line), 3)):
+        assert [found is None for found in rust._merge_files(paths, most, None)] == [at >= read for at in range(3)]
+
+
+@posix
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("stalled", [False, True], ids=["reads on", "stalled"])
 def test_ctrl_c_leaves_whole_lines_in_a_pipe(

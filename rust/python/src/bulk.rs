@@ -171,7 +171,7 @@ type Told<'py> = (Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyAny>>, Bound<
 ///
 /// Returns:
 ///     For each path its length and what `_merge_lines` gives; or None where somebody else must look: it is no regular
-///     file, too large, packed, the output, or cannot be read.
+///     file, too large, packed, the output, or cannot be read; or where those before it gave more than `most` bytes.
 #[pyfunction]
 #[pyo3(signature = (paths, most, output))]
 pub fn _merge_files<'py>(
@@ -181,10 +181,15 @@ pub fn _merge_files<'py>(
     output: Option<(u64, u64)>,
 ) -> PyResult<Vec<Option<(usize, Told<'py>)>>> {
     let lines: Vec<Option<(usize, Option<Line>)>> = py.detach(|| {
-        let mut body = Vec::new();
+        let (mut body, mut given) = (Vec::new(), 0);
         let lines = paths.iter().map(|path| {
+            if given > most {
+                return None;
+            }
             read_plain(path, most, output, &mut body)?;
-            Some((body.len(), guarded(|| line_of(&body, Limits::default(), false))))
+            let line = guarded(|| line_of(&body, Limits::default(), false));
+            given += line.as_ref().map_or(0, |(text, _)| text.len() as u64);
+            Some((body.len(), line))
         });
         lines.collect()
     });
