@@ -5,11 +5,11 @@
 Deltas come with the piece that brought them, and so do ``Usage`` and ``Finish``, once more when they change: how often depends
 on the pieces, what they say together does not. The others come once, the same for every cut:
 
-    ToolCallStarted   with the first text of its arguments, or at the end: the name is whole by then; an id or a type that some
-                      server gives only later is in ToolCallDone
-    Error             for the first error
-    …Done             when nothing more can come: at ``[DONE]``, or when the stream is closed
-    Done              last
+- ``ToolCallStarted`` with the first text of its arguments, or at the end: the name is whole by then; an id or a type that some
+  server gives only later is in ``ToolCallDone``
+- ``Error`` for the first error
+- the ``…Done`` events when nothing more can come: at ``[DONE]``, or when the stream is closed
+- ``Done`` last
 
 The ``…Done`` events wait for the end because streams go on behind a finish reason: with usage, with the expiry of audio, on some
 servers with more text. Whoever cannot wait takes ``Finish`` for the word of the server that a choice is complete.
